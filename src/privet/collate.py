@@ -71,7 +71,7 @@ def _to_floats(item: Any, floats: Collection[Path], path: Path = ()) -> Any:
     if kind is int:
         return float(item) if path in floats else item
     if path in floats and _is_list_of_numbers(item):
-        return torch.tensor(item, dtype=torch.get_default_dtype())
+        return torch.tensor(item, dtype=torch.get_default_dtype(), device="cpu")
     if isinstance(item, Mapping):
         return {key: _to_floats(part, floats, (*path, key)) for key, part in item.items()}
     if kind is tuple or kind is list:
@@ -88,7 +88,7 @@ def _is_list_of_numbers(part: Any) -> bool:
 def _join_numbers(numbers: list[Any]) -> Any:
     """Return numbers as an int64 array, which NumPy makes several times faster than torch, or as a tensor of floats."""
     floats = float in map(type, numbers)
-    return torch.tensor(numbers, dtype=torch.get_default_dtype()) if floats else np.array(numbers, np.int64)
+    return torch.tensor(numbers, dtype=torch.get_default_dtype(), device="cpu") if floats else np.array(numbers, np.int64)
 
 
 def batch_of_one(item: Any) -> Any:
@@ -108,9 +108,9 @@ def _convert(item: Any, listed: type[list[Any]] | type[tuple[Any, ...]] = list) 
     if is_stackable(item):
         return item.detach().unsqueeze(0).clone()
     if kind is int or kind is bool:
-        return torch.tensor([item])
+        return torch.tensor([item], device="cpu")
     if kind is float:
-        return torch.tensor([item], dtype=torch.float64)
+        return torch.tensor([item], dtype=torch.float64, device="cpu")
     if kind is np.ndarray and item.dtype.kind in _NUMBERS:
         return torch.from_numpy(item[None].copy())
     if kind is tuple or kind is list:
@@ -225,7 +225,7 @@ class Padded:
         for field in self._choose_fields(parts):
             length = parts[field].shape[self.dimension + 1]
             parts[field] = self._pad(parts[field], field)
-            found[field] = torch.arange(parts[field].shape[self.dimension + 1])[None] < length
+            found[field] = torch.arange(parts[field].shape[self.dimension + 1], device="cpu")[None] < length
         padded = parts if isinstance(batch, dict) else _rebuild(batch, list(parts.values()))
         if not self.masks:
             return padded

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterable
 
 # What user code may raise because of one example: exit() and the panics of extensions, which are no `Exception`, included. An
-# interrupt comes from whoever runs the program: catch `KeyboardInterrupt` before, and raise it again.
+# interrupt comes from whoever runs the program: call `raise_interrupt` of `privet.gradients.core.private` first.
 USER_ERRORS = BaseException
 
 

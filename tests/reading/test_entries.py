@@ -58,7 +58,12 @@ class Slotted(Dataset):
         return self.items[index]
 
 
+class Tables(TensorDataset):
+    pass
+
+
 RECORDS = Records([1, 2])
+ITEMS = [(torch.zeros(2), 1), (torch.zeros(2), 1)]
 D = data()
 WIDE = torch.arange(20.0).view(10, 2)
 LISTED = Listed(range(N))
@@ -87,6 +92,15 @@ REPEATING = {
     "every second row": ConcatDataset([TensorDataset(WIDE, WIDE[:, 0]), TensorDataset(WIDE[::2], WIDE[::2, 0])]),
     "other steps": ConcatDataset([TensorDataset(WIDE[1::2]), TensorDataset(WIDE[::3])]),
     "same memory and a constant": ConcatDataset([TensorDataset(WIDE, torch.zeros(1).expand(10))] * 2),
+    "other labels": ConcatDataset([TensorDataset(WIDE[::2], WIDE[:5, 0]), TensorDataset(WIDE[2::2], WIDE[5:9, 0])]),
+    "one column in two tables": ConcatDataset([TensorDataset(WIDE[:, 0], WIDE[:, 0]), TensorDataset(WIDE[:, 0], WIDE[:, 1])]),
+    "another shape": ConcatDataset([TensorDataset(WIDE), TensorDataset(WIDE[:3].view(3, 1, 2))]),
+    "a subclass": ConcatDataset([Tables(WIDE), Tables(WIDE[4:6])]),
+    "stacked tensors": ConcatDataset([StackDataset(WIDE, WIDE[:, 0]), StackDataset(WIDE[:1], WIDE[:1, 0])]),
+    "plain tensors": ConcatDataset([WIDE, WIDE[9:]]),
+    "plain arrays": ConcatDataset([WIDE.numpy(), WIDE.numpy()[::3]]),
+    "an item in two lists": ConcatDataset([ITEMS, ITEMS[1:2]]),
+    "an item in a list twice": [*ITEMS, ITEMS[0]],
     "a list twice": ConcatDataset([RECORDS, RECORDS]),
     "two users": Users(ConcatDataset([D, D]), [0] * N + [1] * N, N),
     "two groups": Groups(ConcatDataset([D, D]), 3),
@@ -94,6 +108,8 @@ REPEATING = {
 }
 DISTINCT = {
     "plain": D,
+    "items of equal contents": [*ITEMS, (torch.zeros(2), 1)],
+    "numbers in a list": ConcatDataset([[1, 1, 2], [2, 1]]),
     "subset": Subset(D, [5, -2, 0]),
     "concatenated": ConcatDataset([data(), data()]),
     "split": ConcatDataset(random_split(D, [4, 2])),
@@ -102,13 +118,11 @@ DISTINCT = {
     "equal contents": ConcatDataset([Listed([1, 1]), Listed([1, 1])]),
     "views side by side": ConcatDataset([TensorDataset(WIDE[:5]), TensorDataset(WIDE[5:])]),
     "every second row": ConcatDataset([TensorDataset(WIDE[::2]), TensorDataset(WIDE[1::2])]),
-    "other pairs": ConcatDataset([TensorDataset(WIDE[::2], WIDE[:5, 0]), TensorDataset(WIDE[2::2], WIDE[5:9, 0])]),
     "lists with equal attributes": ConcatDataset([Records([1, 2]), Records([3, 4])]),
     "slots with equal attributes": ConcatDataset([Slotted([1, 2]), Slotted([3, 4])]),
     "constant": TensorDataset(torch.zeros(1).expand(5), torch.zeros(1, 3).expand(5, 3)),
     "constant twice": ConcatDataset([TensorDataset(torch.zeros(1).expand(5)), TensorDataset(torch.zeros(1).expand(5))]),
     "empty part": ConcatDataset([D, Subset(data(), [])]),
-    "one column in two tables": ConcatDataset([TensorDataset(WIDE[:, 0], WIDE[:, 0]), TensorDataset(WIDE[:, 0], WIDE[:, 1])]),
     "columns": ConcatDataset([TensorDataset(WIDE[:, 0]), TensorDataset(WIDE[:, 1])]),
     "users": Users(ConcatDataset([D, D]), [0, 1, 2, 3, 4, 5] * 2, 2),
     "short groups": Groups(D, 4),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from one_layer import BOUND, RATE, Probe, linear_loss, plan, released
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
@@ -70,7 +71,10 @@ def test_examples_of_several_shapes_are_one_sum(method, size):
     check(training, [item.mean(0) for item in items])
 
 
-ERRORS = [ValueError("secret"), StopIteration(), IndexError(7), MemoryError(), torch.cuda.OutOfMemoryError(), LedgerError("no")]
+ERRORS = [
+    ValueError("secret"), StopIteration(), IndexError(7), MemoryError(), torch.cuda.OutOfMemoryError(), LedgerError("no"),
+    KeyboardInterrupt("secret"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -83,13 +87,47 @@ def test_an_example_that_cannot_be_read_contributes_zero(error, size, capfd):
     assert "".join(capfd.readouterr()) == ""
 
 
-@pytest.mark.parametrize("odd", [None, "words", torch.randn(3), torch.randn(D).to_sparse(), {"x": 1}, object(), torch.zeros(0)])
+ODD = [
+    None, "words", torch.randn(3), torch.randn(D).to_sparse(), {"x": 1}, object(), torch.zeros(0), torch.zeros(D, device="meta"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_an_example_of_another_kind_contributes_zero(odd):
     """The model cannot take it: it is a group of its own, and fails alone."""
     items = [torch.randn(D) for _ in range(N)]
     expected = [*items[:4], *items[5:]]
     items[4] = odd
     check(train(items), expected)
+
+
+@pytest.mark.parametrize("size", [1, N])
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_a_weight_that_torch_caches_is_not_that_of_an_earlier_example(method, size):
+    """Within `cached()`, only the examples of the first pass had a gradient through a parametrized weight."""
+    items = [torch.randn(D) for _ in range(N)]
+    model = parametrize.register_parametrization(Probe(D), "w", nn.Identity())
+    training = train(items, model, method=method, physical_batch_size=size)
+    with parametrize.cached():
+        model(torch.zeros(1, D))  # what the user computed is in the cache
+        next(iter(training))
+        assert parametrize._cache
+    summed = -model.parametrizations.w.original.detach() / RATE * training.plan.divisor
+    torch.testing.assert_close(summed, clipped(items), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_another_default_device_does_not_matter(early):
+    """What the library allocates for itself is on the CPU; "meta" stands for an accelerator."""
+    items, model = [torch.randn(D) for _ in range(N)], Probe(D)
+    with torch.device("meta" if early else "cpu"):
+        training = train(items, model)
+    torch.set_default_device("meta")
+    try:
+        found = released(training)
+    finally:
+        torch.set_default_device(None)
+    torch.testing.assert_close(found, clipped(items), rtol=1e-4, atol=1e-4)
 
 
 def test_a_step_whose_examples_all_fail_is_a_step_like_any_other():

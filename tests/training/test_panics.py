@@ -21,13 +21,13 @@ class Rows(torch.utils.data.Dataset):
         return len(self.x)
 
     def __getitem__(self, index):
-        if self.where == "reading" and index == 7:
+        if self.where.startswith("reading") and index == 7:
             raise self.error("of row 7")
         return self.x[index], torch.tensor(1e9 * (index == 7 and self.where == "loss"))
 
 
-@pytest.mark.parametrize("error", [PanicError, asyncio.CancelledError])
-@pytest.mark.parametrize("where", ["reading", "loss"])
+@pytest.mark.parametrize("error", [PanicError, asyncio.CancelledError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["reading", "reading ahead", "loss"])
 def test_a_row_that_panics_contributes_nothing(where, error):
     model = nn.Linear(3, 1)
 
@@ -41,7 +41,8 @@ def test_a_row_that_panics_contributes_nothing(where, error):
         noise=privet.noise.Gaussian(2.0),
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training = privet.Training(plan, model, loss, optimizer, Rows(where, error))
+    reading = privet.Reading(workers=int(where == "reading ahead"))
+    training = privet.Training(plan, model, loss, optimizer, Rows(where, error), reading=reading)
     try:
         training.run()
     except BaseException as found:

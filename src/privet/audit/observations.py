@@ -167,7 +167,9 @@ def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
     if plan.sparsification.ranks:
         seen = _seen_masks(plan.sparsification, times, np.concatenate([trace.releases[name] for name in layout.sizes], axis=1))
         return seen, seen
-    current = MaskState(plan.sparsification, times, {name: torch.empty(1, size) for name, size in layout.sizes.items()})
+    current = MaskState(
+        plan.sparsification, times, {name: torch.empty(1, size, device="cpu") for name, size in layout.sizes.items()}
+    )
     kept = everywhere.copy()
     for step in range(plan.total_steps):
         masks = current.at(step + 1)

@@ -133,7 +133,7 @@ class LinearModel(nn.Module):
                 if part not in owner._modules:
                     owner.add_module(part, nn.Module())
                 owner = owner.get_submodule(part)
-            owner.register_parameter(last, nn.Parameter(torch.zeros(1, size)))
+            owner.register_parameter(last, nn.Parameter(torch.zeros(1, size, device="cpu")))
         self._names = list(sizes)
 
     def forward(self, rows: Tensor) -> Tensor:
@@ -172,9 +172,9 @@ class Layout:
 
     def rows(self) -> Tensor:
         """Return the canaries' gradients, (m, d)."""
-        found = torch.zeros(self.canaries, sum(self.sizes.values()))
+        found = torch.zeros(self.canaries, sum(self.sizes.values()), device="cpu")
         for group, norm in enumerate(self.norms):
-            found[torch.arange(self.canaries), torch.from_numpy(self.touched(group))] = float(norm)
+            found[torch.arange(self.canaries, device="cpu"), torch.from_numpy(self.touched(group))] = float(norm)
         return found
 
 

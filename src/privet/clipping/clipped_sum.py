@@ -67,7 +67,7 @@ class ClippedSum:
     def zero(parameters: Mapping[str, Tensor], sensitivity: float, part: BatchSlice | None = None) -> ClippedSum:
         """Return the sum over no examples: zeros shaped like the parameters, noised and accounted for like any other sum."""
         tensors = {name: zero_sum(parameter) for name, parameter in parameters.items()}
-        return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64), part)
+        return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64, device="cpu"), part)
 
     def join(self, other: ClippedSum) -> ClippedSum:
         """Return the sum over both parts of one draw; it reuses the memory of this sum, which cannot be joined again.

@@ -70,7 +70,7 @@ class Projected(Rule):
                 "clipping.rule", self.rule, "a rule with one group: projections estimate the norm of the whole gradient",
                 "Use exact norms for layerwise clipping, or clip all parameters together.",
             )  # fmt: skip
-        if self.rule.noise_scales(names) or self.rule.statistics(torch.zeros(1, 0, dtype=torch.float64)):
+        if self.rule.noise_scales(names) or self.rule.statistics(torch.zeros(1, 0, dtype=torch.float64, device="cpu")):
             raise InvalidArgumentError(
                 "clipping.rule", self.rule, "a rule that releases only gradients, whose sensitivity follows the distribution of "
                 "the estimate", "Use exact norms for adaptive bounds.",

@@ -19,7 +19,7 @@ from privet.errors import InvalidArgumentError, between, choice, count
 # Start of the names of released embeddings, which no parameter can have.
 EMBEDDING = "embedding:"
 _SPLITS = {**SPLITS, "model": lambda name: ""}
-# Length of a part over that of the gradient, below which float32 does not resolve it: some 10⁴ times the rounding of the gradient.
+# Length of a part over that of the gradient, below which it may be mostly rounding: that of the gradient is some 10⁴ times less.
 _RESOLVED = 1e-3
 
 
@@ -50,9 +50,11 @@ class GEP(Rule):
         Anchors are public, and the parameters at which their gradients are taken were released, so subspaces depend on no
         private value of the step. An example contributes w₁·e, of norm at most S₁, and w₂·r, of norm at most S₂. Divided by the
         noise scales u₁ = S₁/(S·√share) and u₂ = S₂/(S·√(1 − share)), with S = √(S₁² + S₂²), both together have norm at most S:
-        (S₁/u₁)² + (S₂/u₂)² = S². A part shorter than a thousandth of the gradient is weighed as if it had that length: it may be
-        mostly rounding error, which other examples can change. So the release is one Gaussian mechanism of sensitivity S with the plan's multiplier. The norms
+        (S₁/u₁)² + (S₂/u₂)² = S². So the release is one Gaussian mechanism of sensitivity S with the plan's multiplier. The norms
         are those of the computed e and r, so this also holds if B is not orthonormal. What follows is post-processing.
+
+        A part shorter than a thousandth of the gradient is weighed as if it had that length: it may be mostly rounding error,
+        which other examples can change.
 
     Source:
         Yu, Zhang, Chen, Liu 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private Learning",

@@ -132,7 +132,7 @@ def check_rule(rule: Rule, names: Sequence[str]) -> None:
     groups = split_groups(rule, rule.released(names))
     if is_own(rule):
         return
-    tried = torch.tensor(_TRIED, dtype=torch.float64) * rule.sensitivity
+    tried = torch.tensor(_TRIED, dtype=torch.float64, device="cpu") * rule.sensitivity
     norms = torch.stack([tried.roll(place) for place in range(len(groups))])
     empty = _empty_statistics(rule, norms)
     try:

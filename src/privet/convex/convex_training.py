@@ -57,23 +57,23 @@ def fit(plan: ConvexPlan, inputs: Tensor, targets: Tensor, *, ledger: Path | Non
         raise InvalidArgumentError("the shape of the targets", tuple(targets.shape), f"({plan.examples},)")
     record, source = Ledger.create(plan.to_dict(), [], ledger, queries=multipliers), SOURCES[plan.source]()
     try:
-        linear = torch.zeros(plan.shape, dtype=torch.float64)
+        linear = torch.zeros(plan.shape, dtype=torch.float64, device="cpu")
         if plan.mechanism.PERTURBS_OBJECTIVE:
             linear = _draw_linear(plan, record, source)
         objective = PerturbedObjective(plan.loss, rows, encoded, plan.regularisation, linear.to(rows.device))
 
         def solve() -> ClippedSum:
             weights = minimise(objective, plan.tolerance / 2).cpu()
-            return ClippedSum({"weights": weights}, plan.sensitivity, torch.zeros(0, dtype=torch.float64))
+            return ClippedSum({"weights": weights}, plan.sensitivity, torch.zeros(0, dtype=torch.float64, device="cpu"))
 
         released = answer_query(record, "solution", solve, source)
     finally:
         record.close()
     assert released is not None  # the ledger is new, so the query cannot be lost
-    return torch.tensor(released, dtype=torch.float64).view(plan.shape)
+    return torch.tensor(released, dtype=torch.float64, device="cpu").view(plan.shape)
 
 
 def _draw_linear(plan: ConvexPlan, ledger: Ledger, source: Source) -> Tensor:
     """Return b, Gaussian with standard deviation σ·L on every coordinate."""
-    nothing = ClippedSum.zero({"weights": torch.zeros(plan.shape, dtype=torch.float64)}, plan.loss.lipschitz)
+    nothing = ClippedSum.zero({"weights": torch.zeros(plan.shape, dtype=torch.float64, device="cpu")}, plan.loss.lipschitz)
     return release(nothing, ledger.reserve_query("objective"), source).tensors["weights"]

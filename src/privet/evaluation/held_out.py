@@ -100,7 +100,7 @@ def score_entries(model: nn.Module, entries: Dataset[Any], scores: Scores, devic
 
 
 def _score_examples(model: nn.Module, examples: TensorDataset, scores: Scores, device: torch.device | str | None) -> Tensor:
-    worst = torch.tensor(scores.worst, dtype=torch.float64)
+    worst = torch.tensor(scores.worst, dtype=torch.float64, device="cpu")
     found = []
     for outputs, targets in iterate_outputs(model, examples, 1024, device):
         given = scores.score(outputs, targets)
@@ -111,7 +111,7 @@ def _score_examples(model: nn.Module, examples: TensorDataset, scores: Scores, d
 def _score_users(model: nn.Module, users: Users, scores: Scores, device: torch.device | str | None) -> Tensor:
     means = []
     for start in range(0, len(users), _USERS_AT_ONCE):
-        places = torch.arange(start, min(len(users), start + _USERS_AT_ONCE)).numpy()
+        places = torch.arange(start, min(len(users), start + _USERS_AT_ONCE), device="cpu").numpy()
         (inputs, targets), mask = users.read(places)
         rows = TensorDataset(inputs.flatten(0, 1), targets.flatten(0, 1))
         scored = _score_examples(model, rows, scores, device).view(*mask.shape, -1)

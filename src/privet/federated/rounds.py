@@ -136,7 +136,7 @@ def contribution(
     sums = PartialSums.empty(told.parameters, told.rule, clients)
     if clients:
         groups = split_groups(told.rule, tuple(told.parameters))
-        sums.add(torch.arange(clients), *clip(tape, told.rule, groups))
+        sums.add(torch.arange(clients, device="cpu"), *clip(tape, told.rule, groups))
     part = BatchSlice(told.number, start, start + clients)
     return sums.to_clipped_sum(told.parameters, told.rule, part, told.masks)
 

@@ -26,14 +26,14 @@ from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, force_eager
-from privet.gradients.core.private import hide_warnings, hold_signals
+from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.calls import GuardedCalls, SharedCalls
 from privet.gradients.methods.loop import plain_gradients
 from privet.gradients.methods.past_iterates import swap_parameters
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
-from privet.reading.batches import BatchDataset
+from privet.reading.batches import BatchDataset, move_groups
 from privet.reading.entries import check_distinct, check_same_entries, note_entries
 from privet.reading.rows import ExampleReader
 from privet.sampling import Indices
@@ -70,7 +70,7 @@ class _Sequence(BatchDataset):
         leaves, tree = pytree.tree_flatten(held)
         (size,) = {len(leaf) for leaf in leaves}
         content = pytree.tree_unflatten([leaf.unsqueeze(0) for leaf in leaves], tree)
-        return content, torch.ones(1, size, dtype=torch.bool)
+        return content, torch.ones(1, size, dtype=torch.bool, device="cpu")
 
 
 class Simulation:
@@ -154,8 +154,8 @@ class Simulation:
         total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
-            for group in self._reader.read(indices[start : start + self._at_once]):
-                held = _unpack(group.examples.to(device))
+            for group in move_groups(self._reader.read(indices[start : start + self._at_once]), device):
+                held = _unpack(group.examples)
                 found = None if held is None else self._train(told.parameters, *held)
                 if found is not None:
                     assert total.part is not None
@@ -175,9 +175,8 @@ class Simulation:
                 return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(size))
             try:
                 return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
-            except KeyboardInterrupt:
-                raise
-            except USER_ERRORS:  # the error of one client must not reach the others, nor anybody else
+            except USER_ERRORS as error:  # the error of one client must not reach the others, nor anybody else
+                raise_interrupt(error)
                 if size == 1:
                     return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(1))
             halves = [slice(size // 2), slice(size // 2, size)]
@@ -216,9 +215,8 @@ class Simulation:
             try:
                 with force_eager(), self._guard.isolate():
                     trained.append(train_locally(self._gradient, self._local, _copy(parameters), own, mask[client]))
-            except KeyboardInterrupt:
-                raise
-            except USER_ERRORS:
+            except USER_ERRORS as error:
+                raise_interrupt(error)
                 if strict:
                     raise
         if not trained:
@@ -278,9 +276,8 @@ class Simulation:
             first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
         except InvalidArgumentError:
             raise
-        except KeyboardInterrupt:
-            raise
         except USER_ERRORS as error:
+            raise_interrupt(error)
             raise InvalidArgumentError(
                 "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
                 "Read one entry of the data set yourself to see the error.",

@@ -20,6 +20,7 @@ from privet.clipping.weighing import split_groups, weigh
 from privet.errors import USER_ERRORS, InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
 from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.ghost import Program
@@ -148,9 +149,8 @@ class Engine:
         def add_or_split(index: Tensor, tape: Tape, *, last: bool = False) -> None:
             try:
                 add(index, tape)
-            except KeyboardInterrupt:
-                raise
-            except USER_ERRORS:
+            except USER_ERRORS as error:
+                raise_interrupt(error)
                 if again is None or not self.skip_errors:
                     raise
                 for position, part in again(index) if not last else ():

@@ -17,6 +17,7 @@ from privet.clipping import Rule
 from privet.errors import USER_ERRORS, InvalidArgumentError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
+from privet.gradients.core.private import raise_interrupt
 from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.methods.tape import Tape
 from privet.gradients.projection.subspace import Subspace
@@ -107,9 +108,8 @@ def _gradients(engine: Engine, examples: Examples) -> Iterator[tuple[Tensor, dic
     for index, tape in engine.tapes(examples):
         try:
             found = tape.gradients()
-        except KeyboardInterrupt:
-            raise
-        except USER_ERRORS:
+        except USER_ERRORS as error:
+            raise_interrupt(error)
             if not engine.skip_errors:
                 raise
             for position, alone in replace(engine, method="loop").tapes(examples.select(index)):

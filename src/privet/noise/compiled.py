@@ -51,16 +51,16 @@ def arithmetic() -> Arithmetic:
 def agree(form: Arithmetic) -> bool:
     """Return whether an implementation agrees with `reference`: normals to a few ulp of the radius, releases to the last bit."""
     generator = torch.Generator().manual_seed(0)
-    words = torch.randint(-(2**63), 2**63 - 1, (2 * _CHECKED,), generator=generator)
+    words = torch.randint(-(2**63), 2**63 - 1, (2 * _CHECKED,), generator=generator, device="cpu")
     # Edge cases: smallest and largest radius, and the boundaries between octants of the angle.
-    ends = torch.tensor([(octant << 49) - before for octant in range(8) for before in (0, 1)])
+    ends = torch.tensor([(octant << 49) - before for octant in range(8) for before in (0, 1)], device="cpu")
     words[: len(ends)] = ends
     words[_CHECKED : _CHECKED + len(ends)] = ends.flip(0)
     expected, found = words.view(torch.float64).clone(), words.view(torch.float64).clone()
     reference.box_muller(expected)
     form.box_muller(found)
     radius = expected.view(2, -1).norm(dim=0).repeat(2)
-    sums = torch.randn(2 * _CHECKED, dtype=torch.float64, generator=generator)
+    sums = torch.randn(2 * _CHECKED, dtype=torch.float64, generator=generator, device="cpu")
     return bool(((found - expected).abs() <= 2.0**-49 * radius).all()) and all(
         _releases_agree(form, sums.to(dtype), expected) for dtype in (torch.float32, torch.float64)
     )

@@ -144,7 +144,7 @@ def _scatter(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[T
 
 def _distribute(pieces: Iterator[Tensor], sizes: Iterable[int]) -> Iterator[tuple[int, slice, Tensor]]:
     """Distribute pieces of any lengths over tensors of these sizes; yield (index of the tensor, slice of it, numbers for it)."""
-    piece = torch.empty(0)
+    piece = torch.empty(0, device="cpu")
     for which, size in enumerate(sizes):
         start = 0
         while start < size:

@@ -44,7 +44,7 @@ class Source(Protocol):
 
     def normal(self, size: int) -> Tensor:
         """Return `size` independent standard normal float64 numbers on the CPU."""
-        return torch.cat([torch.empty(0, dtype=torch.float64), *(piece.clone() for piece in self.normals(size))])
+        return torch.cat([torch.empty(0, dtype=torch.float64, device="cpu"), *(piece.clone() for piece in self.normals(size))])
 
     def draw_ahead(self, size: int) -> None:
         """Prefetch for releases of `size` numbers each, until called with 0; sources that are fast enough do nothing."""
@@ -58,7 +58,7 @@ def _pieces(size: int) -> Iterator[int]:
 
 def _allocate(size: int) -> Tensor:
     """Return an empty block that `_draw` can fill with `size` numbers."""
-    return torch.empty(size + size % 2 + ROOM, dtype=torch.float64)
+    return torch.empty(size + size % 2 + ROOM, dtype=torch.float64, device="cpu")
 
 
 def _draw(stream: Keystream, block: Tensor) -> None:
@@ -147,7 +147,7 @@ class FastSource(Unique, Source):
             self._generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
             self._process = os.getpid()
         for length in _pieces(size):
-            yield torch.randn(length, dtype=torch.float64, generator=self._generator)
+            yield torch.randn(length, dtype=torch.float64, generator=self._generator, device="cpu")
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` independent uniform 64-bit words."""
@@ -168,7 +168,7 @@ class FixedSource(Unique, Source):
     def normals(self, size: int) -> Iterator[Tensor]:
         """Yield `size` standard normal float64 numbers on the CPU in pieces, the same on every run."""
         for length in _pieces(size):
-            yield torch.randn(length, dtype=torch.float64, generator=self._generator)
+            yield torch.randn(length, dtype=torch.float64, generator=self._generator, device="cpu")
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` uniform 64-bit words, the same on every run."""

@@ -11,13 +11,14 @@ __all__ = [
     "check_dataset",
     "check_map_style",
     "group_examples",
+    "move_groups",
     "privacy_unit",
     "read_each",
     "split",
 ]
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from privet.clipping.clipped_sum import BatchSlice
 from privet.collate import copy_batch
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
+from privet.gradients.core.private import raise_interrupt
 from privet.reading.entries import check_distinct
 from privet.reading.generators import OwnGenerators
 from privet.sampling import Indices, Words
@@ -111,7 +113,21 @@ def group_examples(examples: Sequence[Any]) -> list[Group]:
             positions, alike = found.setdefault(_key(flat), ([], []))
             positions.append(position)
             alike.append(flat)
-    return [Group(torch.tensor(positions), stack_flat(alike)) for positions, alike in found.values()]
+    return [Group(torch.tensor(positions, device="cpu"), stack_flat(alike)) for positions, alike in found.values()]
+
+
+def move_groups(groups: Iterable[Group], device: torch.device) -> Iterator[Group]:
+    """Yield groups with their tensors on a device. Those that cannot be moved are left out, like unreadable examples.
+
+    Whether that is so depends on what the examples of a group have in common: the device that they are on, or a class of tensors.
+    """
+    for group in groups:
+        try:
+            moved = group.examples.to(device)
+        except USER_ERRORS as error:
+            raise_interrupt(error)
+        else:
+            yield Group(group.positions, moved)
 
 
 def _key(flat: Flat) -> Hashable:
@@ -150,9 +166,8 @@ def read_each(
             try:
                 kept.seed(number, look_again=position < 2)
                 example = read(index)
-            except KeyboardInterrupt:
-                raise
-            except USER_ERRORS:
+            except USER_ERRORS as error:
+                raise_interrupt(error)
                 if strict:
                     raise
                 example = UNREADABLE
@@ -208,7 +223,7 @@ class BatchDataset(Dataset[Any], ABC):
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
         """Return these entries isolated; arguments as for `read_each`."""
         if self.row_wise:
-            return [Group(torch.arange(len(indices)), split_batch(self.read(indices)))]
+            return [Group(torch.arange(len(indices), device="cpu"), split_batch(self.read(indices)))]
 
         def read(index: int) -> Any:
             return copy_batch(self.read(np.array([index])))

@@ -81,16 +81,17 @@ def check_distinct(dataset: Any) -> None:
     """Refuse a data set in which one example belongs to two entries.
 
     Guarantee:
-        Entries that refer to the same position of the same underlying data set are found at any depth, and so are rows of two
-        `TensorDataset`s at one place in memory and shallow copies of a data set. Equal contents, and wrappers other than
-        torch's, are not detected: that they contain no example twice is an assumption of the statement.
+        Entries that refer to the same position of the same underlying data set are found at any depth, and so are rows of tensors
+        at one place in memory, whatever labels they have, an object that is in lists twice, and shallow copies of a data set.
+        Equal contents, and wrappers other than torch's, are not detected: that they contain no example twice is an assumption of
+        the statement.
 
     Raises:
         InvalidArgumentError: an example belongs to two entries, or a wrapper's indices are invalid.
     """
     found: dict[Hashable, list[tuple[Positions, Positions]]] = {}
     parts = list(iter_pieces(dataset))
-    if len(parts) == 1 and parts[0].base is dataset:
+    if len(parts) == 1 and parts[0].base is dataset and not isinstance(dataset, list | tuple):
         return
     for piece in parts:
         base, places = _locate(piece.base, piece.index)
@@ -180,18 +181,30 @@ def _is_same(now: Any, held: Any) -> bool:
 def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
     """Return a key of an underlying data set, and (k, n) the places of its rows: equal ones under equal keys are the same rows.
 
-    Of tensors, places are the addresses of the rows, because views of one memory may have other steps.
+    Of tensors, places are the addresses of the rows, because views of one memory may have other shapes and steps; of several,
+    those of the first whose rows are apart, as the same inputs with other labels are the same examples. Of a list, places are
+    objects.
     """
-    if type(base) is TensorDataset and all(_is_plain(tensor) and tensor.numel() for tensor in base.tensors):
-        steps = [tensor.stride(0) * tensor.element_size() for tensor in base.tensors]
-        if any(steps):  # rows that are all in one place are not one example
-            layout = tuple((tensor.device, tensor.dtype, tensor.shape[1:], tensor.stride()[1:]) for tensor in base.tensors)
-            starts = (tensor.data_ptr() for tensor in base.tensors)
-            return layout, np.stack([start + index * step for start, step in zip(starts, steps, strict=True)])
+    columns = base.tensors if isinstance(base, TensorDataset) else (base,) if isinstance(base, Tensor) else ()
+    if columns and all(_is_plain(column) and column.numel() and len(column) == len(base) for column in columns):
+        steps = [column.stride(0) * column.element_size() for column in columns]
+        first = next((k for k, step in enumerate(steps) if step), None)  # rows that are all in one place are not one example
+        if first is not None:
+            return columns[first].device, (columns[first].data_ptr() + index * steps[first])[None]
+    if isinstance(base, np.ndarray) and base.ndim and base.strides[0]:
+        return torch.device("cpu"), (base.ctypes.data + index * base.strides[0])[None]
+    if type(base).__getitem__ in (list.__getitem__, tuple.__getitem__) and len(base) and all(map(_is_own, base)):
+        return "objects", np.array([id(base[place]) for place in index.tolist()])[None]
     held = getattr(base, "__dict__", None)
     if held and _holds_attributes_only(type(base)):
         return (type(base), tuple((name, id(value)) for name, value in held.items())), index[None]
     return id(base), index[None]
+
+
+def _is_own(item: Any) -> bool:
+    """Return whether an object is one example's own, unlike numbers and texts, of which Python keeps one for all uses."""
+    parts = item if isinstance(item, list | tuple) else item.values() if isinstance(item, dict) else (item,)
+    return any(isinstance(part, Tensor | np.ndarray) for part in parts)
 
 
 class _Plain:

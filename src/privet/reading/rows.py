@@ -17,7 +17,7 @@ from privet._utils.randomness import Seeds
 from privet.collate import Collate, Path, collate_one, find_floats
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
-from privet.gradients.core.private import hide_warnings
+from privet.gradients.core.private import hide_warnings, hold_signals
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
 from privet.reading.generators import OwnGenerators
 from privet.reading.tables import build_table
@@ -236,7 +236,7 @@ class _Packing(Dataset[tuple[PhysicalBatch, Packed]]):
         self._rows = rows
 
     def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, Packed]:
-        with hide_warnings():
+        with hold_signals(), hide_warnings():
             return batch, pack(self._rows[batch][1])
 
 

@@ -44,7 +44,9 @@ class TensorTable:
         if self.place is None or self.row is None:
             rows = torch.from_numpy(indices)
             leaves = tuple(tensor.index_select(0, rows).unsqueeze(1) for tensor in self.places[0])
-            return [Group(torch.arange(len(indices)), Examples(leaves, (True,) * len(leaves), self.tree, len(indices)))]
+            return [
+                Group(torch.arange(len(indices), device="cpu"), Examples(leaves, (True,) * len(leaves), self.tree, len(indices)))
+            ]
         place, row = self.place[indices], self.row[indices]
         kind = self.kinds[place]
         return [

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from privet.errors import USER_ERRORS
 from privet.gradients.core.examples import Examples, is_stackable, list_children
-from privet.gradients.core.private import hide_warnings
+from privet.gradients.core.private import hide_warnings, raise_interrupt
 from privet.reading.batches import Group
 
 _ALIGNED = 16  # bytes; no dtype has larger elements
@@ -95,7 +95,7 @@ def pack(groups: list[Group]) -> Packed:
             del places[used:]
         else:
             packed.append(content)
-    memory = torch.empty(places[-1][0].stop if places else 0, dtype=torch.uint8)
+    memory = torch.empty(places[-1][0].stop if places else 0, dtype=torch.uint8, device="cpu")
     for place, tensor in places:
         place.within(memory).copy_(tensor)
     return Packed(memory, packed)
@@ -149,7 +149,6 @@ def _attempt(function: Any, argument: Any) -> Any:
     try:
         with hide_warnings():
             return function(argument)
-    except KeyboardInterrupt:
-        raise
-    except USER_ERRORS:
+    except USER_ERRORS as error:
+        raise_interrupt(error)
         return None

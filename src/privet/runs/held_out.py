@@ -126,7 +126,7 @@ def count_classes(training: Training, entries: Dataset[Any], classes: int) -> tu
 def _centred_classes(entries: Any, classes: int) -> Tensor:
     """Return the contribution of each entry, (N, K) float64."""
     if isinstance(entries, TensorDataset):
-        return _fractions(entries.tensors[1][:, None], torch.ones(len(entries), 1, dtype=torch.bool), classes)
+        return _fractions(entries.tensors[1][:, None], torch.ones(len(entries), 1, dtype=torch.bool, device="cpu"), classes)
     parts = []
     for start in range(0, len(entries), _READ_AT_ONCE):
         (_, labels), mask = entries.read(np.arange(start, min(len(entries), start + _READ_AT_ONCE)))

@@ -48,7 +48,7 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
             "clipping.public", f"{rule.public!r} of shape {tuple(inputs.shape[1:])}", f"of shape {dataset.input_shape}",
             "Public examples must look like the private ones to the model.",
         )  # fmt: skip
-    labels = torch.randint(dataset.classes, (len(inputs),), generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(dataset.classes, (len(inputs),), generator=torch.Generator().manual_seed(0), device="cpu")
     return TensorDataset(inputs, labels)
 
 
@@ -71,6 +71,6 @@ def _make_images(dataset: DataSet, number: int) -> Tensor:
         raise InvalidArgumentError("clipping.public", DEAD_LEAVES, "another name", "These images are square, on a known scale.")
     black, white = dataset.pixel_range
     grey = dead_leaves(number, shape[1]) * DEVIATION + MEAN
-    colours = torch.rand(number, shape[0], 1, 1, generator=torch.Generator().manual_seed(1))
+    colours = torch.rand(number, shape[0], 1, 1, generator=torch.Generator().manual_seed(1), device="cpu")
     tinted = grey * (1 if shape[0] == 1 else _PALEST + (1 - _PALEST) * colours)
     return black + (white - black) * tinted

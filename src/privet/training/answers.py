@@ -39,7 +39,7 @@ def bounded_sum(contributions: Tensor, bound: float) -> ClippedSum:
     # A row of exactly this length stays as it is; rounding toward zero makes up for the last bit of a quotient.
     shortened = torch.where(norms > positive("bound", bound), rows * (bound / norms), rows)
     total = (shortened / _GRID).trunc().to(torch.int64).sum(0).to(torch.float64) * _GRID
-    return ClippedSum({"sum": total}, bound, torch.zeros(0, dtype=torch.float64))
+    return ClippedSum({"sum": total}, bound, torch.zeros(0, dtype=torch.float64, device="cpu"))
 
 
 def answer_query(ledger: Ledger, name: str, compute: Callable[[], ClippedSum], source: Source) -> tuple[float, ...] | None:

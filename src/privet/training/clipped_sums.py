@@ -16,13 +16,13 @@ from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import USER_ERRORS, LedgerError, PrivetError
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.private import hide_warnings, hold_signals
+from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
-from privet.reading.batches import Group, PhysicalBatch
+from privet.reading.batches import Group, PhysicalBatch, move_groups
 from privet.sampling import Words
 from privet.sparsification import Masks
 from privet.training.state.iterates import PastIterates
@@ -118,8 +118,8 @@ class ClippedSummer:
         summed = self._parameters if subspace is None else subspace.released
         partial_sums = PartialSums.empty(summed, rule, len(physical.indices))
         past = self._iterates.past()
-        for group in groups:
-            examples = group.examples.to(self._device)
+        for group in move_groups(groups, self._device):
+            examples = group.examples
             if self._averages is None:
                 found = self._engine.clipped_sum(examples, rule, masks=masks, past=past, directions=directions, subspace=subspace)
             else:
@@ -135,12 +135,13 @@ def _explain_failures() -> Iterator[None]:
     """Return a context in which any failure but an interrupt becomes a StepError that tells nothing about the draw."""
     try:
         yield
-    except (PrivetError, KeyboardInterrupt):
+    except PrivetError:
         raise
     except USER_ERRORS as error:
+        raise_interrupt(error)
         if os.environ.get(_SHOW):
             raise
         raise StepError(
-            f"the sum of a step could not be computed ({type(error).__name__}), and the step counts as spent. Details may "
-            f"contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to see them"
+            "the sum of a step could not be computed, and the step counts as spent. Details may contain private values and are "
+            f"not shown; for public data, set {_SHOW}=1 in the environment to see them"
         ) from None

@@ -21,6 +21,7 @@ from privet.accounting import group_unit
 from privet.collate import Collate
 from privet.errors import USER_ERRORS, InvalidArgumentError, count
 from privet.gradients.core.examples import Examples
+from privet.gradients.core.private import raise_interrupt
 from privet.noise import SecureSource
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, check_map_style, group_examples
 from privet.reading.rows import ExampleReader, join_rows, ungroup
@@ -70,7 +71,11 @@ class _Units(BatchDataset):
         if len(rows) == 1 and rows[0].examples.count == index.size and _has_one_row_each(rows[0].examples):
             examples = rows[0].examples
             leaves = tuple(leaf.reshape(len(index), 1, index.shape[1], *leaf.shape[2:]) for leaf in examples.leaves)
-            return [Group(torch.arange(len(index)), replace(examples, leaves=leaves, count=len(index)).append_leaves(mask))]
+            return [
+                Group(
+                    torch.arange(len(index), device="cpu"), replace(examples, leaves=leaves, count=len(index)).append_leaves(mask)
+                )
+            ]
         each = ungroup(rows, index.size)
         units = [
             _make_unit(each[start : start + index.shape[1]], mask[number], strict=strict)
@@ -97,9 +102,8 @@ def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE
         content = join_rows(rows)
-    except KeyboardInterrupt:
-        raise
-    except USER_ERRORS:
+    except USER_ERRORS as error:
+        raise_interrupt(error)
         if strict:
             raise
         return UNREADABLE

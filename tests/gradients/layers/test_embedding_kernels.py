@@ -53,7 +53,7 @@ def filled_memory():
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("examples, positions", [(600, 3639), (250, 3540), (40, 30685)])
+@pytest.mark.parametrize(("examples", "positions"), [(600, 3639), (250, 3540), (40, 30685)])
 def test_terms_of_an_example_are_not_rounded_to_the_precision_of_the_sum(form, examples, positions, shared):
     """Every text is one token, repeated: added one after another to the sum of all, its terms moved it by up to 1.11 bounds."""
     indices = torch.zeros(1, 1, dtype=torch.long).expand(examples, positions)

@@ -212,7 +212,7 @@ def test_a_residual_that_is_small_beside_its_gradient_is_not_lost_to_rounding(pl
 
 @pytest.mark.parametrize("part", ["embedding", "residual"])
 def test_a_part_that_is_rounding_is_not_scaled_up_to_its_bound(plane, part):
-    """The digits of an outlier's rounding depend on how many examples there are: another one would turn its contribution round."""
+    """The digits of an outlier's rounding depend on the number of examples: one more would turn its contribution round."""
     basis, inside, outside = plane
     layer, gradient = nn.Linear(40, 1, bias=False), 1e5 * (inside if part == "residual" else 4e3 * outside)
     chosen = rule(residual=Flat(4.0), embedding=Flat(10.0))

@@ -34,7 +34,7 @@ EXAMPLES: dict[str, _Fill] = {
     "a copy of another": lambda row, other, giant: row.copy_(other),
     "the opposite of another": lambda row, other, giant: row.copy_(other).neg_(),
     "NaN": lambda row, other, giant: row[3:4].fill_(torch.nan),
-    "infinite": lambda row, other, giant: row[3:5].copy_(torch.tensor([torch.inf, -torch.inf])),
+    "infinite": lambda row, other, giant: row[3:5].copy_(torch.tensor([torch.inf, -torch.inf], device="cpu")),
     "1e20": lambda row, other, giant: row.fill_(1e20),
 }
 _TIED = ("dense", "NaN", "1e20")  # kinds that are also checked with tied parameters
@@ -70,11 +70,11 @@ def _batches(layout: Layout, sensitivity: float) -> Iterator[tuple[str, Tensor]]
     """Yield (kind, rows): the first row is an example of that kind; the others, of very different norms, stay the same."""
     generator = torch.Generator().manual_seed(0)
     size = sum(layout.sizes.values())
-    others = torch.randn(_OTHERS, size, generator=generator)
-    others *= (sensitivity * torch.logspace(-4, 4, _OTHERS) / others.norm(dim=1))[:, None]
+    others = torch.randn(_OTHERS, size, generator=generator, device="cpu")
+    others *= (sensitivity * torch.logspace(-4, 4, _OTHERS, device="cpu") / others.norm(dim=1))[:, None]
     others[-1] = -0.999 * others[-2]  # two very large rows that cancel unless each is clipped first
     for name, fill in EXAMPLES.items():
-        first = torch.randn(size, generator=generator)
+        first = torch.randn(size, generator=generator, device="cpu")
         fill(first, others[-2], _GIANT * sensitivity)
         yield name, torch.cat([first[None], others])
 

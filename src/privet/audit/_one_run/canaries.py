@@ -135,7 +135,7 @@ class _WithCanaryParameter(nn.Module):
     def __init__(self, model: nn.Module, number: int) -> None:
         super().__init__()
         self.model = model
-        self.canaries = nn.Parameter(torch.zeros(1, number))
+        self.canaries = nn.Parameter(torch.zeros(1, number, device="cpu"))
 
 
 def _flip_coins(number: int) -> Mask:
@@ -197,7 +197,7 @@ class _WithGradients(_Mixed):
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
         """Return examples (batch of one, (1,) whether it is real, (1, m) gradient); a canary contains some real example."""
         real = indices < self._number
-        gradients = torch.zeros(len(indices), 1, len(self.coins))
+        gradients = torch.zeros(len(indices), 1, len(self.coins), device="cpu")
         own = indices[~real] - self._number
         gradients[torch.from_numpy(np.flatnonzero(~real)), 0, torch.from_numpy(own)] = torch.from_numpy(
             self._norm * self.coins[own]
@@ -276,7 +276,7 @@ class _GradientAttack(Attack):
 
     def step(self, *_: object) -> None:
         rule, deviation = self._steps.next()
-        contributed = self._norm * float(rule.weight(torch.tensor([self._norm], dtype=torch.float64)))
+        contributed = self._norm * float(rule.weight(torch.tensor([self._norm], dtype=torch.float64, device="cpu")))
         released = self._plan.divisor * _gradient(self._parameter)[0].double().numpy()
         ratios = contributed * (released - contributed / 2) / deviation**2
         self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios)

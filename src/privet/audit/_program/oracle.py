@@ -28,7 +28,9 @@ def cast(batch: Any, dtype: torch.dtype) -> Any:
 
 def without(batch: Any, position: int) -> Any:
     """Return the neighbouring batch without one example."""
-    return select_examples(batch, torch.tensor([i for i in range(count_examples(batch)) if i != position], dtype=torch.int64))
+    return select_examples(
+        batch, torch.tensor([i for i in range(count_examples(batch)) if i != position], dtype=torch.int64, device="cpu")
+    )
 
 
 def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict[str, Tensor]:

@@ -191,7 +191,7 @@ def end_left_levels() -> int:
 @functools.cache
 def _prepare_vmap() -> None:
     """Trigger the lazy imports of the first vmap in a process."""
-    torch.func.vmap(torch.sin)(torch.zeros(1))
+    torch.func.vmap(torch.sin)(torch.zeros(1, device="cpu"))
 
 
 _INTERNALS = (

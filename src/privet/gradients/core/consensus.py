@@ -65,7 +65,7 @@ def agree_on(values: Sequence[Any]) -> Any:
     kinds: dict[Any, int] = {}
     which = [kinds.setdefault(value, len(kinds)) for value in values]
     if len(kinds) > 1:
-        raise SplitError(_group_positions(torch.tensor(which)))
+        raise SplitError(_group_positions(torch.tensor(which, device="cpu")))
     return values[0]
 
 

@@ -116,7 +116,7 @@ def create_node() -> int:
     return number
 
 
-_LEAF = torch.zeros((), requires_grad=True)
+_LEAF = torch.zeros((), requires_grad=True, device="cpu")
 # Reading the number takes 0.1 µs, creating a node 5 µs; not every version of torch can read it.
 _read_sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", create_node)
 

@@ -193,8 +193,8 @@ def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
 def _choose_columns(lengths: tuple[int, ...], pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return a matrix and a row: squares times the one plus the other are ‖a‖² for each pair, 1, ‖g‖² for each, Σ‖x‖²."""
     of = [*range(pairs), *range(pairs + 1, 2 * pairs + 1), *[2 * pairs + 1] * (len(lengths) - 2 * pairs)]
-    columns = torch.eye(2 * pairs + 2, dtype=torch.float64)
-    choice = columns[of].repeat_interleave(torch.tensor(lengths), dim=0)
+    columns = torch.eye(2 * pairs + 2, dtype=torch.float64, device="cpu")
+    choice = columns[of].repeat_interleave(torch.tensor(lengths, device="cpu"), dim=0)
     return choice.to(device), columns[pairs].to(device)
 
 

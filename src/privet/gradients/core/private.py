@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["hide_warnings", "hold_signals"]
+__all__ = ["hide_warnings", "hold_signals", "raise_interrupt"]
 
 import contextlib
 import functools
@@ -61,6 +61,16 @@ class _Holder:
 
 
 _last = _Holder(active=False)
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise a KeyboardInterrupt again, which comes from whoever runs the program; do nothing for one that user code raised.
+
+    While signals wait, and outside the main thread, only user code raises it, as it may because of one example.
+    """
+    held = _last.active or threading.current_thread() is not threading.main_thread()
+    if isinstance(error, KeyboardInterrupt) and not held:
+        raise error
 
 
 @contextlib.contextmanager

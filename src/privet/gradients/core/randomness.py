@@ -32,7 +32,7 @@ _BLOCK = 64  # words that are drawn at once, as one alone takes as long
 
 def draw_torch_seed(generator: torch.Generator | None = None) -> int:
     """Draw a seed from a generator, by default torch's global one: reproducible after its `manual_seed`, so for research only."""
-    return int(torch.randint(_MASK, (), generator=generator))
+    return int(torch.randint(_MASK, (), generator=generator, device="cpu"))
 
 
 def make_seed_source(words: Words) -> SeedSource:

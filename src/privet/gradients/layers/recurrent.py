@@ -361,7 +361,7 @@ def pack(recorder: Recorder, input: Tensor, lengths: Tensor, batch_first: bool) 
     assert recorder.token is not None
     length = int(agree(recorder.token, lengths) if is_batched(lengths) else lengths)
     steps = (input[0] if batch_first else input[:, 0])[:length]
-    return steps, torch.ones(length, dtype=torch.int64)
+    return steps, torch.ones(length, dtype=torch.int64, device="cpu")
 
 
 @register_handler(torch._pad_packed_sequence, always=True, direct=True)
@@ -372,4 +372,4 @@ def unpack(
     if len(data) != len(batch_sizes):
         return None
     padded = F.pad(data, (0, 0) * (data.dim() - 1) + (0, max(0, total_length - len(data))), value=float(padding_value))
-    return (padded[None] if batch_first else padded[:, None]), torch.tensor([len(data)])
+    return (padded[None] if batch_first else padded[:, None]), torch.tensor([len(data)], device="cpu")

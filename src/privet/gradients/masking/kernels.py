@@ -61,7 +61,7 @@ def _outer(mask: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def _entries(mask: Tensor, factors: Factors) -> tuple[Tensor, Tensor]:
     """Form all entries first: slow, and the reference for the compiled function."""
-    at = factors.columns[:, None, None] + factors.positions[:, None] + torch.arange(factors.left.shape[2])
+    at = factors.columns[:, None, None] + factors.positions[:, None] + torch.arange(factors.left.shape[2], device="cpu")
     gradients = torch.einsum("jtb,ctb->jcb", factors.left, factors.right.flatten()[at])
     values = gradients[mask.to_dense() != 0]
     return values, values.double().square().sum(0)
@@ -86,7 +86,7 @@ def is_consistent(form: Products) -> bool:
     """Return whether an implementation computes all products correctly up to rounding, for full vectors and remainders."""
     generator = torch.Generator().manual_seed(0)
     return all(
-        _is_close(form, torch.rand(11, 17, generator=generator) < density, examples, dtype, generator)
+        _is_close(form, torch.rand(11, 17, generator=generator, device="cpu") < density, examples, dtype, generator)
         for density in (0.0, 0.4, 1.0)
         for examples in (0, 1, 37, 48, 211)
         for dtype in _NAMES
@@ -94,7 +94,7 @@ def is_consistent(form: Products) -> bool:
 
 
 def _is_close(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, generator: torch.Generator) -> bool:
-    left, right = (torch.randn(size, examples, dtype=torch.float64, generator=generator) for size in kept.shape)
+    left, right = (torch.randn(size, examples, dtype=torch.float64, generator=generator, device="cpu") for size in kept.shape)
     if examples > 2:
         right[3, 1], right[5, 0], left[2, 2] = torch.nan, torch.inf, -torch.inf
     left, right, mask = left.to(dtype), right.to(dtype), rows(kept, dtype)
@@ -114,20 +114,20 @@ def _is_close(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, g
 
 def _overlapping(shape: Sequence[int], examples: int, dtype: torch.dtype, generator: torch.Generator) -> Factors:
     """Return factors for five positions, each of which shares three quarters of its inputs with the next."""
-    left = torch.randn(shape[0], 5, examples, dtype=torch.float64, generator=generator)
-    right = torch.randn(shape[1] + 20, examples, dtype=torch.float64, generator=generator)
-    columns, positions = (torch.arange(0, end, step) * examples for end, step in ((shape[1], 1), (20, 4)))
+    left = torch.randn(shape[0], 5, examples, dtype=torch.float64, generator=generator, device="cpu")
+    right = torch.randn(shape[1] + 20, examples, dtype=torch.float64, generator=generator, device="cpu")
+    columns, positions = (torch.arange(0, end, step, device="cpu") * examples for end, step in ((shape[1], 1), (20, 4)))
     return Factors(left.to(dtype), right.to(dtype), columns, positions)
 
 
 def rows(kept: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a mask (p, d) as a sparse CSR matrix of ones."""
-    starts = torch.zeros(len(kept) + 1, dtype=torch.int64)
+    starts = torch.zeros(len(kept) + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(kept.sum(1), 0, out=starts[1:])
     columns = places(kept) % kept.shape[1]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        ones = torch.ones(len(columns), dtype=dtype)
+        ones = torch.ones(len(columns), dtype=dtype, device="cpu")
         return torch.sparse_csr_tensor(starts, columns, ones, kept.shape, check_invariants=False)
 
 
@@ -189,7 +189,10 @@ def _bind(code: ctypes.CDLL) -> Products:
         if left.dtype not in _NAMES or examples % whole_vectors(left.dtype):
             return _entries(mask, factors)
         starts, columns = mask.crow_indices(), mask.col_indices()
-        values, squares = left.new_empty(len(columns), examples), torch.empty(len(left), examples, dtype=torch.float64)
+        values, squares = (
+            left.new_empty(len(columns), examples),
+            torch.empty(len(left), examples, dtype=torch.float64, device="cpu"),
+        )
         offsets = factors.columns.contiguous(), factors.positions.contiguous()
         at_once = max(1, _CACHED // max(1, left.shape[1] * examples))
         described = _Sampled(

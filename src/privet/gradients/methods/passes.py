@@ -16,6 +16,7 @@ from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelErr
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
+from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.randomness import Draws, SeedSource
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.methods import ghost, loop
@@ -78,9 +79,8 @@ class Passes:
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
-            except KeyboardInterrupt:
-                raise
-            except USER_ERRORS:  # and torch raises many kinds for what it cannot vectorise
+            except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
+                raise_interrupt(error)
                 if self.method == "ghost" and fresh and not self.skip_errors:
                     raise
         if tape is not None:
@@ -116,9 +116,8 @@ class Passes:
             self.looped += 1
             try:
                 tape = self._differentiate_one(one, own)
-            except KeyboardInterrupt:
-                raise
-            except USER_ERRORS:
+            except USER_ERRORS as error:
+                raise_interrupt(error)
                 if not self.skip_errors:
                     raise
                 tape = Tape(1, self.program.parameters, {})

@@ -133,7 +133,10 @@ def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
     if examples.count < 2 or not is_joinable(examples):
         return
     generator = torch.Generator().manual_seed(0)
-    moved = {name: p.detach() + _STEP * torch.randn(p.shape, generator=generator).to(p) for name, p in program.parameters.items()}
+    moved = {
+        name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
+        for name, p in program.parameters.items()
+    }
     different = find_differing_losses(program, examples, _clone(join_examples(examples))) is not None
     # Parameters that are zero initially may hide the dependence.
     with swap_values(program.parameters, moved):

@@ -200,7 +200,7 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
     alone = _loop_gradients(program, examples, what, quiet=quiet)
     _refuse_what_outlives_a_pass(program, versions)
     _refuse_hopeless(alone, what)
-    flipped = examples.select(torch.arange(examples.count).flip(0))
+    flipped = examples.select(torch.arange(examples.count, device="cpu").flip(0))
     backwards = _loop_gradients(program, flipped, what, quiet=quiet)[::-1]
     if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=True)):
         raise UnsupportedModelError(
@@ -333,7 +333,8 @@ def _is_close(one: dict[str, Tensor], other: dict[str, Tensor], *, loose: bool =
     """Return whether two gradients of an example are equal up to rounding; a missing parameter counts as zero."""
     names = dict.fromkeys([*one, *other])
     differences = {
-        name: (one[name].double() if name in one else 0) - (other[name].double() if name in other else torch.zeros(()))
+        name: (one[name].double() if name in one else 0)
+        - (other[name].double() if name in other else torch.zeros((), device="cpu"))
         for name in names
     }
     tolerance = _LOOSE if loose else max((_TOLERANCE[x.dtype] for x in (*one.values(), *other.values())), default=0.0)
@@ -380,7 +381,7 @@ def _matches_loop(program: Program, tape: Tape, examples: Examples, draws: Draws
     ):
         return False
     for position in range(examples.count):
-        where = torch.tensor([position])
+        where = torch.tensor([position], device="cpu")
         wanted = _gradients(differentiate(program, examples.select(where), draws.restart(where), 0))
         found = {name: value[position] for name, value in gradients.items()}
         loose = program.low_precision

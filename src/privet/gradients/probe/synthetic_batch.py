@@ -22,19 +22,19 @@ _Fill = Callable[[tuple[int, ...], torch.Generator], Tensor]
 
 
 def _random_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randint(0, 2, shape, generator=generator)
+    return torch.randint(0, 2, shape, generator=generator, device="cpu")
 
 
 def _ones(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.ones(shape, dtype=torch.int64)
+    return torch.ones(shape, dtype=torch.int64, device="cpu")
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator)
+    return torch.randn(shape, generator=generator, device="cpu")
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator).clamp(min=1e-3)
+    return torch.rand(shape, generator=generator, device="cpu").clamp(min=1e-3)
 
 
 # Floating-point numbers and integers. 0 and 1 are valid in nearly every vocabulary and label set, 1 also as a length; losses such
@@ -99,7 +99,7 @@ def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool =
 
     def invent(leaf: Any) -> Any:
         if type(leaf) is int or type(leaf) is float:
-            return type(leaf)(_fill(torch.tensor(leaf), (), kind, generator).item())
+            return type(leaf)(_fill(torch.tensor(leaf, device="cpu"), (), kind, generator).item())
         return _invent(leaf, kind, generator, public)
 
     return [pytree.tree_map(invent, item) for _ in range(count)]

@@ -54,7 +54,7 @@ class Directions:
         cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
 
         def normals(size: int) -> Tensor:
-            found = torch.empty(size, dtype=torch.float64)
+            found = torch.empty(size, dtype=torch.float64, device="cpu")
             for start in range(0, size, _PIECE):
                 piece = found[start : start + _PIECE]
                 words = bytearray(cipher.update(_ZEROS[: 8 * (len(piece) + len(piece) % 2)]))

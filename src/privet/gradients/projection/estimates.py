@@ -62,4 +62,7 @@ def _draw_directions(
     parameters: Mapping[str, Tensor], projections: int, generator: torch.Generator | None
 ) -> Iterator[Mapping[str, Tensor]]:
     for _ in range(projections):
-        yield {name: torch.randn(p.shape, generator=generator, dtype=p.dtype).to(p.device) for name, p in parameters.items()}
+        yield {
+            name: torch.randn(p.shape, generator=generator, dtype=p.dtype, device="cpu").to(p.device)
+            for name, p in parameters.items()
+        }

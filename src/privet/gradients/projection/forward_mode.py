@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from privet.errors import USER_ERRORS
 from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import Loss, check_losses, force_eager
-from privet.gradients.core.private import hold_signals
+from privet.gradients.core.private import hold_signals, raise_interrupt
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 
@@ -53,9 +53,8 @@ def _map_examples(one: Callable[[object], Tensor], examples: Examples) -> Tensor
     try:
         with forbid_user_code_on_physical_batch():
             vectorised = torch.func.vmap(flat, in_dims=(0, *mapped), randomness="different")
-            found: Tensor = vectorised(torch.zeros(examples.count), *examples.leaves)
+            found: Tensor = vectorised(torch.zeros(examples.count, device="cpu"), *examples.leaves)
         return found
-    except KeyboardInterrupt:
-        raise
-    except USER_ERRORS:  # and torch raises many kinds for what it cannot vectorise
+    except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
+        raise_interrupt(error)
         return torch.stack([one(examples.get(position)) for position in range(examples.count)])

@@ -48,8 +48,8 @@ class Subspace:
     def split(self, tape: Tape) -> Iterator[tuple[slice, Tape]]:
         """Yield positions and tapes of embeddings Bᵀg and residuals g − B(Bᵀg), formed in blocks of examples.
 
-        Every number of an example is computed from that example's gradient alone, up to rounding of ‖g‖. Residuals are formed before their norm is
-        taken, rather than computed from ‖g‖² − ‖Bᵀg‖², which would lose them to rounding where they are small.
+        Every number of an example is computed from that example's gradient alone, up to rounding of ‖g‖. Residuals are formed
+        before their norm is taken, rather than computed from ‖g‖² − ‖Bᵀg‖², which would lose small ones to rounding.
         """
         for where, part in _blocks(tape):
             yield where, self._split_at_once(part)
@@ -107,7 +107,7 @@ def find_subspace(
     first = next(iter(parameters.values()))
     precision = torch.promote_types(first.dtype, torch.float32)
     bases = [
-        torch.randn(size, rank, generator=generator).to(first.device, precision)
+        torch.randn(size, rank, generator=generator, device="cpu").to(first.device, precision)
         for size, rank in zip(sizes, rule.ranks(sizes), strict=True)
     ]
     with full_precision(first.device):

@@ -152,4 +152,4 @@ def _is_sequence(value: Any) -> bool:
 
 
 def _as(like: Any, values: list[int]) -> Any:
-    return torch.tensor(values, dtype=like.dtype) if isinstance(like, Tensor) else np.array(values, like.dtype)
+    return torch.tensor(values, dtype=like.dtype, device="cpu") if isinstance(like, Tensor) else np.array(values, like.dtype)

@@ -89,7 +89,7 @@ class Anchors:
         assert isinstance(rule, GEP)
         self._engine.method = method
         generator = torch.Generator().manual_seed(int(self._words(1)[0]) >> 1)
-        chosen = torch.randperm(self._number, generator=generator)[: rule.anchors].numpy()
+        chosen = torch.randperm(self._number, generator=generator, device="cpu")[: rule.anchors].numpy()
         known = None if masks is None else prepare_masks(masks, self._engine.parameters)
 
         def anchors() -> Iterator[Tape]:

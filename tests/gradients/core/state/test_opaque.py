@@ -77,6 +77,26 @@ def locked():
     return made
 
 
+def lock_again(held):
+    if held._is_owned():
+        return 2.0
+    held.acquire()
+    return 1.0
+
+
+def unlock_again(held):
+    if not held._is_owned():
+        return 2.0
+    held.release()
+    return 1.0
+
+
+def owned():
+    made = threading.RLock()
+    made.acquire()
+    return made
+
+
 # What a model holds, and what reads and changes it: 1 at first, 2 ever after.
 PROGRAMS = {
     "thread-local": (threading.local, of_a_thread),
@@ -94,6 +114,8 @@ PROGRAMS = {
     "empty cell": (types.CellType, contents),
     "open lock": (threading.Lock, lock),
     "closed lock": (locked, unlock),
+    "open recursive lock": (threading.RLock, lock_again),
+    "closed recursive lock": (owned, unlock_again),
     "gradient flag": (lambda: [torch.ones(1)], flag),
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
@@ -148,11 +149,20 @@ def restore_left(model: nn.Module) -> bool:
 
 
 def _save_modes() -> Restore:
-    """Return a function that restores torch's global modes, which a model may leave changed."""
+    """Return a function that restores torch's global modes, which a model may leave changed.
+
+    Meanwhile, no parametrized weight is cached (`torch.nn.utils.parametrize.cached()`): examples after the one that computed it
+    would have no gradient through it.
+    """
     kinds = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
     before = _read_modes(kinds)
+    cached = {name: getattr(parametrize, name) for name in ("_cache", "_cache_enabled") if hasattr(parametrize, name)}
+    for name, value in cached.items():
+        setattr(parametrize, name, type(value)())
 
     def restore() -> None:
+        for name, value in cached.items():
+            setattr(parametrize, name, value)
         if _read_modes(kinds) == before:
             return
         gradients, number, *autocast = before

@@ -14,6 +14,7 @@ from typing import Any
 from privet.gradients.core.state.restoring import MISSING, Restore
 
 _LOCK: Any = type(threading.Lock())
+_RECURSIVE: Any = type(threading.RLock())
 _OF_EXCEPTIONS = [
     vars(BaseException)[name] for name in ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__")
 ]
@@ -76,8 +77,22 @@ def _save_lock(lock: Any) -> Restore:
     return restore
 
 
+def _save_recursive_lock(lock: Any) -> Restore:
+    """Save how often this thread has locked a lock."""
+    before = lock._recursion_count()
+
+    def restore() -> None:
+        while lock._recursion_count() > before:
+            lock.release()
+        while lock._recursion_count() < before and lock.acquire(blocking=False):
+            pass
+
+    return restore
+
+
 SAVERS_OF_OPAQUE: dict[type, Callable[[Any], Restore]] = {
     types.CellType: _save_cell,
     BaseException: _save_exception,
     _LOCK: _save_lock,
+    **({_RECURSIVE: _save_recursive_lock} if hasattr(_RECURSIVE, "_recursion_count") else {}),
 }

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from privet.errors import USER_ERRORS
+from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.state.contents import is_same_table, restore_table
 from privet.gradients.core.state.reachable import read_attributes
 from privet.gradients.core.state.restoring import Restore
@@ -56,9 +57,8 @@ def _read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
     """Return a function's annotations, which some versions of Python evaluate here; None if that fails."""
     try:
         return function.__annotations__
-    except KeyboardInterrupt:
-        raise
-    except USER_ERRORS:
+    except USER_ERRORS as error:
+        raise_interrupt(error)
         return None
 
 

@@ -189,9 +189,9 @@ class Geometry:
 
 def _sums(axes: Iterable[tuple[int, int]]) -> Tensor:
     """Return Σ i·step for all combinations of indices i < count of the axes (count, step), the last one fastest."""
-    total = torch.zeros(1, dtype=torch.int64)
+    total = torch.zeros(1, dtype=torch.int64, device="cpu")
     for count, step in axes:
-        total = (total[:, None] + torch.arange(count) * step).flatten()
+        total = (total[:, None] + torch.arange(count, device="cpu") * step).flatten()
     return total
 
 

@@ -53,9 +53,9 @@ def is_consistent(form: Sums) -> bool:
     """Return whether an implementation equals `reference` up to rounding, for all kinds of input that it distinguishes."""
     generator = torch.Generator().manual_seed(0)
     examples, positions, width, size = 5, 23, 37, 13  # several vectors of any width, and a remainder
-    indices = torch.randint(size, (examples, positions), generator=generator)
-    own = torch.randn(examples, positions, width, dtype=torch.float64, generator=generator)
-    weights = torch.rand(examples, dtype=torch.float64, generator=generator)
+    indices = torch.randint(size, (examples, positions), generator=generator, device="cpu")
+    own = torch.randn(examples, positions, width, dtype=torch.float64, generator=generator, device="cpu")
+    weights = torch.rand(examples, dtype=torch.float64, generator=generator, device="cpu")
     odd = own.clone()
     odd[0, 3, 5], odd[1, 2, 0], odd[2, 7, 36] = torch.nan, torch.inf, -torch.inf
     return all(
@@ -117,7 +117,7 @@ def _bind(code: ctypes.CDLL) -> Sums:
     def measure(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
         if is_supported(gradients):
             there, read = _to_kernel_layout(indices, gradients)
-            squares, rounding = torch.empty(2, read.shape[0], dtype=torch.float64).unbind()
+            squares, rounding = torch.empty(2, read.shape[0], dtype=torch.float64, device="cpu").unbind()
             if measures[read.dtype](_lookups(there, read, padding), squares.data_ptr(), rounding.data_ptr()):
                 return squares, rounding
         return reference.measure(indices, gradients, padding)
