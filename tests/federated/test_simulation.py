@@ -140,7 +140,7 @@ def test_clients_of_another_structure_contribute_zero_and_the_first_is_refused()
     expected = gathered(Simulation(model, loss_fn, good, LOCAL["whole"]), told_by(model), range(2))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor)
-    items = [{"inputs": torch.randn(4), "labels": torch.tensor(1), "text": "a"}] * 6
+    items = [{"inputs": torch.randn(4), "labels": torch.tensor(1), "text": "a"} for _ in range(6)]
     users = Users(items, ids=[0, 0, 1, 1, 2, 2], cap=2)
     with pytest.raises(InvalidArgumentError, match="clients"):
         Simulation(model, loss_fn, users, LOCAL["whole"])

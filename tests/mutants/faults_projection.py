@@ -56,6 +56,6 @@ MUTANTS = [
            "tape if known is None else tape.mask(known)", "tape",
            among("test_gep_training", "test_random_masks_apply_to_anchors_gradients_and_noise")),
     Mutant("the same anchors serve all steps", "Anchors.at",
-           "torch.randperm(self._number, generator=generator)[: rule.anchors]", "torch.arange(rule.anchors)",
+           "torch.randperm(self._number, generator=generator, device=\"cpu\")[: rule.anchors]", "torch.arange(rule.anchors)",
            among("test_gep_training", "test_anchors_are_drawn_anew_where_there_are_more")),
 ]  # fmt: skip

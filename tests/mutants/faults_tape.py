@@ -81,7 +81,7 @@ SEVERAL = [
            "norms_of_formed(self)", "super().squared_norms()",
            NUMBER("test_norms_are_those_among_many_others[a derived weight]")),
     Mutant("gradients are stored where there are few examples", "linear.choose_grad",
-           "if d * p <= KEEP * positions * (d + p):", "if d * p <= KEEP * positions * (d + p) and grad.examples < 9999:",
+           "if is_smaller(grad.summands, grad)", "if is_smaller(grad.summands, grad) and grad.examples < 9999",
            NUMBER("test_norms_are_those_among_many_others[many positions]")),
     Mutant("inner products are taken for exact", "gram_sums",
            " + summed / 2", "",

@@ -17,7 +17,7 @@ from privet.collate import Padded
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource
 from privet.reading.batches import UNREADABLE, split
-from privet.reading.rows import ExampleReader, join_rows, physical_batches, ungroup
+from privet.reading.rows import ExampleReader, _Packing, join_rows, physical_batches, ungroup
 from privet.units import Groups
 
 SEED = Seeds(bytes(range(100, 132)), start=3)
@@ -211,6 +211,24 @@ def test_randomness_is_of_the_seed_and_the_position_alone():
     assert len(set(values)) == len(values)
     again = rows.examples(np.array([3, 5, 7]))
     assert not {leaf.sum().item() for example in again for leaf in example[1:]} & set(values)
+
+
+def test_user_code_cannot_interrupt_a_process_that_reads():
+    """Neither is it an interrupt in one that was started anew, and did not inherit that signals wait."""
+
+    class Interrupting(Listed):
+        def __getitem__(self, index):
+            if index == 1:
+                raise KeyboardInterrupt
+            return super().__getitem__(index)
+
+    (batch,) = split(np.arange(3), 0, 3)
+    try:
+        packed = _Packing(ExampleReader(Interrupting(map(torch.tensor, range(3)))))[batch][1]
+    except KeyboardInterrupt:
+        pytest.fail("the process ended")
+    (group,) = packed.unpack()
+    assert group.positions.tolist() == [0, 2]
 
 
 def test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches():

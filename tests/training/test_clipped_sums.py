@@ -60,7 +60,11 @@ def clipped(rows):
 def check(training, rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        torch.testing.assert_close(released(training), clipped(rows), rtol=1e-4, atol=1e-4)
+        try:
+            found = released(training)
+        except StepError:
+            pytest.fail("one example ended the step")
+        torch.testing.assert_close(found, clipped(rows), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
@@ -106,7 +110,7 @@ def test_an_example_of_another_kind_contributes_zero(odd):
 def test_a_weight_that_torch_caches_is_not_that_of_an_earlier_example(method, size):
     """Within `cached()`, only the examples of the first pass had a gradient through a parametrized weight."""
     items = [torch.randn(D) for _ in range(N)]
-    model = parametrize.register_parametrization(Probe(D), "w", nn.Identity())
+    model = parametrize.register_parametrization(Probe(D), "w", nn.Hardtanh(-9, 9))
     training = train(items, model, method=method, physical_batch_size=size)
     with parametrize.cached():
         model(torch.zeros(1, D))  # what the user computed is in the cache
@@ -319,10 +323,7 @@ def test_gradients_that_cannot_be_summed_together_are_summed_in_halves(fails_alo
         return clip(tape, rule, groups)
 
     monkeypatch.setattr(engine, "clip", fragile)
-    try:
-        check(train(items), [item for i, item in enumerate(items) if i != 2 or not fails_alone])
-    except StepError:
-        pytest.fail("one example ended the run")
+    check(train(items), [item for i, item in enumerate(items) if i != 2 or not fails_alone])
     assert sum(together) == N - fails_alone
     assert max(together) == N // 2
 

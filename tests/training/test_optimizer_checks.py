@@ -1,5 +1,6 @@
 """Optimizer, scheduler and average of a new run have no past: what they would carry along was never released."""
 
+import types
 import warnings
 
 import pytest
@@ -124,6 +125,20 @@ def injected(optimizer, key, value):
     return optimizer
 
 
+class Slotted(torch.optim.SGD):
+    __slots__ = ("held",)
+
+
+def marked(optimizer, held):
+    optimizer.held = held
+    return optimizer
+
+
+def with_main_grad(optimizer, value):
+    optimizer.param_groups[0]["params"][-1].main_grad = value
+    return optimizer
+
+
 def sgd(model, **options):
     return torch.optim.SGD(model.parameters(), lr=0.1, **options)
 
@@ -142,6 +157,8 @@ NEW = {
     "a tensor of zeros": lambda m: Anchored(m.parameters()),
     "slow weights": lambda m: Lookahead(sgd(m)),
     "slow weights in the state": lambda m: injected(sgd(m), m.last.bias, {"slow": m.last.bias.detach().clone()}),
+    "an object with numbers": lambda m: marked(sgd(m), types.SimpleNamespace(rate=0.3, v=[torch.zeros(2)])),
+    "zeros at a parameter": lambda m: with_main_grad(sgd(m), torch.zeros(1)),
     "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
     "no buffer": lambda m: injected(sgd(m), m.last.bias, {"momentum_buffer": None}),
     "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
@@ -217,6 +234,9 @@ OLD = {
         r"\(3,\) in 'centre' of group 0",
     ),
     "a tensor as attribute": (lambda m: Anchored(m.parameters(), centre=torch.ones(3)), "in an attribute .centre.*first step"),
+    "a tensor of an object": (lambda m: marked(sgd(m), types.SimpleNamespace(v=[torch.ones(3)])), r"in an attribute \(held\.v\)"),
+    "a tensor in a slot": (lambda m: marked(Slotted(m.parameters(), lr=0.1), torch.ones(3)), r"in an attribute \(held\)"),
+    "a tensor at a parameter": (lambda m: with_main_grad(sgd(m), torch.ones(1)), r"in an attribute \(last\.bias\.main_grad\)"),
     "slow weights of other parameters": (lambda m: Lookahead(sgd(m), shift=0.5), r"tensors of its own in an attribute \(slow\)'"),
     "slow weights beside a number": (
         lambda m: injected(sgd(m), m.last.bias, {"slow": m.last.bias.detach().clone(), "count": 4}), r"count of last\.bias",

@@ -97,11 +97,10 @@ def check_distinct(dataset: Any) -> None:
         base, places = _locate(piece.base, piece.index)
         found.setdefault(base, []).append((places, piece.entries))
     for columns in found.values():
-        places, entries = (np.concatenate(column, axis=-1) for column in zip(*columns, strict=True))
-        # Stable: of equal examples, those of one entry stay together.
-        order = np.lexsort((entries, *places))
-        places, entries = places[:, order], entries[order]
-        again = (places[:, 1:] == places[:, :-1]).all(0) & (entries[1:] != entries[:-1])
+        places, entries = map(np.concatenate, zip(*columns, strict=True))
+        order = np.lexsort((entries, places))  # of equal examples, those of one entry stay together
+        places, entries = places[order], entries[order]
+        again = (places[1:] == places[:-1]) & (entries[1:] != entries[:-1])
         if again.any():
             raise InvalidArgumentError(
                 "dataset", f"a {type(dataset).__name__} in which an example occurs twice",
@@ -179,7 +178,7 @@ def _is_same(now: Any, held: Any) -> bool:
 
 
 def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
-    """Return a key of an underlying data set, and (k, n) the places of its rows: equal ones under equal keys are the same rows.
+    """Return a key of an underlying data set, and (n,) the places of its rows: equal ones under equal keys are the same rows.
 
     Of tensors, places are the addresses of the rows, because views of one memory may have other shapes and steps; of several,
     those of the first whose rows are apart, as the same inputs with other labels are the same examples. Of a list, places are
@@ -190,15 +189,15 @@ def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
         steps = [column.stride(0) * column.element_size() for column in columns]
         first = next((k for k, step in enumerate(steps) if step), None)  # rows that are all in one place are not one example
         if first is not None:
-            return columns[first].device, (columns[first].data_ptr() + index * steps[first])[None]
+            return columns[first].device, columns[first].data_ptr() + index * steps[first]
     if isinstance(base, np.ndarray) and base.ndim and base.strides[0]:
-        return torch.device("cpu"), (base.ctypes.data + index * base.strides[0])[None]
+        return torch.device("cpu"), base.ctypes.data + index * base.strides[0]
     if type(base).__getitem__ in (list.__getitem__, tuple.__getitem__) and len(base) and all(map(_is_own, base)):
-        return "objects", np.array([id(base[place]) for place in index.tolist()])[None]
+        return "objects", np.array([id(base[place]) for place in index.tolist()], np.int64)
     held = getattr(base, "__dict__", None)
     if held and _holds_attributes_only(type(base)):
-        return (type(base), tuple((name, id(value)) for name, value in held.items())), index[None]
-    return id(base), index[None]
+        return (type(base), tuple((name, id(value)) for name, value in held.items())), index
+    return id(base), index
 
 
 def _is_own(item: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["check_average", "check_fresh_optimizer", "check_scheduler", "is_blank", "wrapped"]
 
 import inspect
+import types
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from privet.errors import InvalidArgumentError, real
 _FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."
 _PUBLIC = ("state", "param_groups", "defaults")
 _SEVERAL = (list, tuple)
+# What is looked at by itself, or holds no state of an optimizer.
+_OTHERS = (nn.Module, torch.optim.Optimizer, LRScheduler, type, types.FunctionType, types.MethodType, types.ModuleType)
 
 
 def wrapped(optimizer: torch.optim.Optimizer) -> Iterator[torch.optim.Optimizer]:
@@ -167,14 +170,49 @@ def _check_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> 
 def _check_attributes(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> None:
     members = _members(optimizer)
     own = {*names, *map(id, members)}
-    held = {name: value for name, value in vars(optimizer).items() if name not in _PUBLIC and _holds_tensors(value, own)}
+    held = {name: value for name, value in _held(optimizer, names).items() if _holds_tensors(value, own)}
     twin = _twin(optimizer) if held else None
+    others = {} if twin is None else _held(twin, {})
     for name, value in held.items():
-        if other := _find_other({name: value}, None if twin is None else {name: getattr(twin, name, None)}, members):
+        if other := _find_other({name: value}, {name: others.get(name)}, members):
             raise InvalidArgumentError(
                 "optimizer", f"with tensors of its own in an attribute ({other})", "new, without values of earlier steps",
                 "Zeros and copies of parameters as they are now may be there; let it create other tensors in its first step().",
             )  # fmt: skip
+
+
+def _held(optimizer: torch.optim.Optimizer, names: Mapping[int, str]) -> dict[str, Any]:
+    """Return name → what an optimizer holds in attributes of its own and of its parameters."""
+    own = {name: _unfold(value) for name, value in _attributes(optimizer).items() if name not in _PUBLIC}
+    for number, member in enumerate(_members(optimizer)):
+        where = names.get(id(member), f"parameter {number}")
+        own |= {f"{where}.{name}": _unfold(value) for name, value in vars(member).items()}
+    return own
+
+
+def _attributes(value: object) -> dict[str, Any]:
+    """Return the attributes of an object, those in slots included."""
+    kinds = type(value).__mro__
+    slots = [
+        name
+        for kind in kinds
+        for name, each in vars(kind).items()
+        if type(each) is types.MemberDescriptorType and name != "__dict__"
+    ]
+    return {**{name: getattr(value, name) for name in slots if hasattr(value, name)}, **getattr(value, "__dict__", {})}
+
+
+def _unfold(value: Any, depth: int = 4) -> Any:
+    """Return the tensors of a value, with objects replaced by tables of their attributes, and None for anything else."""
+    if isinstance(value, Mapping):
+        return {key: _unfold(item, depth) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_unfold(item, depth) for item in value]
+    if isinstance(value, Tensor | np.ndarray):
+        return value
+    if isinstance(value, _OTHERS) or not depth:
+        return None
+    return {name: _unfold(item, depth - 1) for name, item in _attributes(value).items()}
 
 
 def _find_other(found: Any, expected: Any, members: Iterable[Tensor]) -> str:
