@@ -232,7 +232,10 @@ def test_a_wrong_kernel_is_detected(wrong):
     assert not is_consistent(replace(IN_TORCH, **wrong))
 
 
-@pytest.mark.parametrize("adding", ["row[k] += own", "own += term->weight *", "sum[j] += own[j]", "own[j] += term->weight *"])
+@pytest.mark.parametrize(
+    "adding",
+    ["row[k] += own", "own += term->weight *", "sum[j] += own[j]", "own[j] += each->weight *", "sum[j] += term->weight *"],
+)
 def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path, adding):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     source = embedding_kernels._SOURCE.read_text()

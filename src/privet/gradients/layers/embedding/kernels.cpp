@@ -152,31 +152,47 @@ struct Block {
     static constexpr std::int64_t VECTORS = 128 / VECTOR, SIZE = 128 / sizeof(Number);
 };
 
-// Writes the sum of one or more terms to a row. The terms of one example are added before those of the next: each of them would be
-// rounded to the precision of the sum so far, which is larger than the example's own.
+// Returns where the terms of the first term's example end.
+template <typename Number>
+const Term<Number> *end_of_example(const Term<Number> *term, const Term<Number> *end) {
+    const std::int32_t example = term->example;
+    do term++;
+    while (term < end && term->example == example);
+    return term;
+}
+
+// Writes the sum of one or more terms to a row. Several terms of one example are added before the sum of all: each of them would be
+// rounded to the precision of that sum, which is larger than the example's own.
 template <typename Number>
 void write_sum(const Term<Number> *first, const Term<Number> *end, std::int64_t width, Number *row) {
     using Vector = typename Block<Number>::Vector;
     constexpr std::int64_t VECTORS = Block<Number>::VECTORS, SIZE = Block<Number>::SIZE;
+    const auto gradients = [](const Term<Number> *term, std::int64_t k) {
+        return reinterpret_cast<const Vector *>(term->gradient + k);
+    };
     std::int64_t k = 0;
     for (; k + SIZE <= width; k += SIZE) {
         Vector sum[VECTORS] = {};
         for (const Term<Number> *term = first; term < end;) {
-            const std::int32_t example = term->example;
-            Vector own[VECTORS] = {};
-            for (; term < end && term->example == example; term++)
-                for (std::int64_t j = 0; j < VECTORS; j++)
-                    own[j] += term->weight * reinterpret_cast<const Vector *>(term->gradient + k)[j];
-            for (std::int64_t j = 0; j < VECTORS; j++) sum[j] += own[j];
+            const Term<Number> *next = end_of_example(term, end);
+            if (next == term + 1) {  // the usual case
+                for (std::int64_t j = 0; j < VECTORS; j++) sum[j] += term->weight * gradients(term, k)[j];
+            } else {
+                Vector own[VECTORS] = {};
+                for (const Term<Number> *each = term; each < next; each++)
+                    for (std::int64_t j = 0; j < VECTORS; j++) own[j] += each->weight * gradients(each, k)[j];
+                for (std::int64_t j = 0; j < VECTORS; j++) sum[j] += own[j];
+            }
+            term = next;
         }
         for (std::int64_t j = 0; j < VECTORS; j++) reinterpret_cast<Vector *>(row + k)[j] = sum[j];
     }
     for (; k < width; k++) {
         row[k] = 0;
         for (const Term<Number> *term = first; term < end;) {
-            const std::int32_t example = term->example;
+            const Term<Number> *next = end_of_example(term, end);
             Number own = 0;
-            for (; term < end && term->example == example; term++) own += term->weight * term->gradient[k];
+            for (; term < next; term++) own += term->weight * term->gradient[k];
             row[k] += own;
         }
     }
