@@ -201,3 +201,15 @@ def test_norms_and_sums_are_measured_without_rounded_products():
     finally:
         backend.fp32_precision = before
     assert (inside, product.dtype, outside) == ("ieee", torch.float32, "bf16")
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_many_rows_are_measured_as_few_are_whatever_their_length(dim):
+    """Rows of float32 whose squares it cannot hold, among many ordinary ones."""
+    x = torch.randn(200, 1000)
+    scales = torch.tensor([1e-45, 1e-38, 1e-30, 1e-22, 1e-16, 0.0, 1e16, 1e20, 1e35, torch.inf, torch.nan])
+    x[: len(scales)] *= scales[:, None]
+    rows = x if dim == 1 else x.view(200, 10, 100)
+    few = torch.cat([norms.squared_norms(row) for row in rows.split(1)])
+    torch.testing.assert_close(norms.squared_norms(rows), few, rtol=1e-6, atol=0, equal_nan=True)
+    assert (few[1:5] > 0).all()

@@ -31,6 +31,9 @@ _PIECE = 1024
 # Most numbers that are measured together, as further calls would take longer than to copy them.
 _FEW = 1 << 13
 _LARGEST_SQUARE = torch.finfo(torch.float32).max
+# Most numbers that are converted to float64 to measure them, and the shortest row for which float32 would do as well: what its
+# squares lose to underflow is less than their rounding.
+_CONVERTED, _RESOLVED = 1 << 16, 1e-12
 # Most products that are measured together: the matrix that chooses their columns stays small.
 _TOGETHER = 16
 # Size of a working set that stays in a core's cache, in numbers.
@@ -104,10 +107,20 @@ def squared_norms(x: Tensor) -> Tensor:
 
 
 def _precise_norms(x: Tensor) -> Tensor:
-    """Return the norm of each row of the first dimension, computed in float64, in which squares of float32 do not underflow."""
+    """Return the norm of each row of the first dimension, as float64, in which squares of float32 neither underflow nor overflow.
+
+    On a CPU, where torch converts into a copy, many numbers are measured in float32, and rows out of its range again: so only the
+    last digits depend on how many rows there are.
+    """
     rows = x if x.dim() > 1 else x[:, None]
-    wide = torch.complex128 if x.is_complex() else torch.float64
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=tuple(range(1, rows.dim())), dtype=wide)
+    wide, dims = torch.complex128 if x.is_complex() else torch.float64, tuple(range(1, rows.dim()))
+    if x.dtype != torch.float32 or x.numel() <= _CONVERTED or x.device.type != "cpu":
+        norms: Tensor = torch.linalg.vector_norm(rows, dim=dims, dtype=wide)
+        return norms
+    norms = torch.linalg.vector_norm(rows, dim=dims).double()
+    odd = (~((norms > _RESOLVED) & (norms < 1 / _RESOLVED))).nonzero().flatten()
+    if len(odd):
+        norms[odd] = torch.linalg.vector_norm(rows[odd], dim=dims, dtype=wide)
     return norms
 
 
