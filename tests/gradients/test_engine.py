@@ -277,3 +277,17 @@ def test_a_gradient_that_depends_on_a_generator_of_the_models_own_is_each_exampl
     model, x, own = nn.Linear(50, 1), torch.ones(4, 50), torch.Generator().manual_seed(1)
     found = per_example_gradients(model, lambda m, x: m(x * torch.rand(x.shape, generator=own)).sum(1), x)["weight"]
     assert len({tuple(row) for row in found[:, 0].tolist()}) == 4
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_sums_are_freed_at_once(skip):
+    """A reference cycle would keep those of many steps until Python collects it."""
+    model, batch = nn.Linear(3, 2), split_batch(torch.randn(4, 3))
+    engine = Engine(model, lambda m, x: m(x).sum(1), trainable(model), skip_errors=skip)
+    gc.collect()
+    gc.disable()
+    try:
+        kept = weakref.ref(engine.clipped_sum(batch, Flat(0.7)).sums["weight"])
+        assert kept() is None
+    finally:
+        gc.enable()

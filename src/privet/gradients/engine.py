@@ -32,6 +32,9 @@ from privet.gradients.projection.clipping import clip_projected
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
 
+_Again = Callable[[Tensor], Iterator[tuple[Tensor, Tape]]]
+_Add = Callable[[Tensor, Tape], None]
+
 
 @dataclass(eq=False)
 class Engine:
@@ -115,7 +118,7 @@ class Engine:
         masks: Mapping[str, Tensor] | None = None,
         directions: Directions | None = None,
         subspace: Subspace | None = None,
-        again: Callable[[Tensor], Iterator[tuple[Tensor, Tape]]] | None = None,
+        again: _Again | None = None,
     ) -> PartialSums:
         """Return the clipped sum over tapes that cover a batch; the tapes are consumed.
 
@@ -146,19 +149,19 @@ class Engine:
             for each in found:
                 partial_sums.add(*each)
 
-        def add_or_split(index: Tensor, tape: Tape, *, last: bool = False) -> None:
-            try:
-                add(index, tape)
-            except USER_ERRORS as error:
-                raise_interrupt(error)
-                if again is None or not self.skip_errors:
-                    raise
-                for position, part in again(index) if not last else ():
-                    add_or_split(position, part, last=len(index) == 1)
-
         for index, tape in covering:
-            add_or_split(index, tape)
+            self._add_or_split(add, again, index, tape)
         return partial_sums
+
+    def _add_or_split(self, add: _Add, again: _Again | None, index: Tensor, tape: Tape, *, last: bool = False) -> None:
+        try:
+            add(index, tape)
+        except USER_ERRORS as error:
+            raise_interrupt(error)
+            if again is None or not self.skip_errors:
+                raise
+            for position, part in again(index) if not last else ():
+                self._add_or_split(add, again, position, part, last=len(index) == 1)
 
 
 @dataclass(eq=False)

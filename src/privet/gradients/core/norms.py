@@ -33,7 +33,7 @@ _FEW = 1 << 13
 _LARGEST_SQUARE = torch.finfo(torch.float32).max
 # Most numbers that are converted to float64 to measure them, and the shortest row for which float32 would do as well: what its
 # squares lose to underflow is less than their rounding.
-_CONVERTED, _RESOLVED = 1 << 16, 1e-12
+_CONVERTED, _RESOLVED = 1 << 13, 1e-12
 # Most products that are measured together: the matrix that chooses their columns stays small.
 _TOGETHER = 16
 # Size of a working set that stays in a core's cache, in numbers.
