@@ -153,7 +153,7 @@ def _assumptions(plan: Declaration) -> tuple[str, ...]:
         *plan.clipping.assumptions,
         *((kinds,) if foreign else ()),
         "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
-        "no code of yours registers kernels for torch's own operators",
+        "no code of yours registers kernels for torch's own operators, or writes to memory by its address (ctypes, extensions)",
     )
 
 
