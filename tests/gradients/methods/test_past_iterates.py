@@ -195,7 +195,7 @@ def test_gradients_of_one_kind_are_merged():
     assert isinstance(sum_grads([kernels[0], sum_grads(kernels[1:])]), ConvDenseGrad)
     lookups = [EmbeddingGrad(torch.randint(5, (3, 2)), torch.randn(3, 2, 4), 5) for _ in range(3)]
     assert sum_grads(lookups).indices.shape == (3, 6)
-    again = [EmbeddingGrad(lookups[0].indices.clone(), torch.randn(3, 2, 4), 5) for _ in range(3)]
+    again = [EmbeddingGrad(lookups[0].indices, torch.randn(3, 2, 4), 5) for _ in range(3)]
     assert torch.equal(sum_grads(again).gradients, again[0].gradients + again[1].gradients + again[2].gradients)
     means = [EmbeddingGrad(lookups[0].indices, torch.randn(3, 1, 4).expand(3, 2, 4), 5) for _ in range(3)]
     assert sum_grads(means).gradients.stride(1) == 0
@@ -204,9 +204,11 @@ def test_gradients_of_one_kind_are_merged():
     assert sum_grads(mixed).indices.shape == (3, 6)
     assert torch.allclose(sum_grads(mixed).materialize(), sum(grad.materialize() for grad in mixed), atol=1e-6)
     maps = [linear.LinearGrad(torch.randn(3, 2, 4), torch.randn(3, 2, 5)) for _ in range(4)]
-    joined = sum_grads([sum_grads(maps[:2]), maps[2], sum_grads([maps[3]])])
+    assert isinstance(sum_grads(maps), DenseGrad)  # smaller than the factors
+    wide = [linear.LinearGrad(torch.randn(3, 2, 40), torch.randn(3, 2, 50)) for _ in range(4)]
+    joined = sum_grads([sum_grads(wide[:2]), wide[2], sum_grads([wide[3]])])
     assert isinstance(joined, ConcatenatedLinearGrads)
-    assert joined.grads == tuple(maps)
+    assert joined.grads == tuple(wide)
     tied = sum_grads([sum_grads([lookups[0], maps[0]]), sum_grads([lookups[1], maps[1]])])
     assert isinstance(tied, TiedEmbeddingGrads)
     dense = tied.materialize()
