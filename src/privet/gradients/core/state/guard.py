@@ -61,7 +61,8 @@ class Guard:
             batched: copies a buffer, if each example gets its own copy to write into.
             held: objects that examples hold, and may share with others.
         """
-        modes, snapshot = _save_modes(), Snapshot(batched or torch.clone, self.iter_parameters, self._found)
+        snapshot = Snapshot(batched or torch.clone, self.iter_parameters, self._found)
+        modes = _save_modes()  # last, as nothing would restore them if it failed later
         _begun[snapshot] = modes, self, threading.current_thread()
         try:
             for function in self._functions:
