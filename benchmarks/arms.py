@@ -7,17 +7,20 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch._dynamo  # which optimizers and tapes import when first used: code, not a step's memory
+from torch.utils.data import TensorDataset
 
 from benchmarks.models import Case, losses
 from privet.clipping import Flat
 from privet.gradients import estimated_norms, per_example_norms, trainable
-from privet.gradients.core.examples import split_batch
+from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Engine
 from privet.noise import SecureSource, Token, release
 from privet.noise.past import PastNoise
+from privet.reading.rows import ExampleReader
 
 Step = Callable[[], object]
 torch.func.vmap(torch.sin)(torch.zeros(1))  # what it imports when first used: code, too
@@ -54,23 +57,29 @@ def privet(
 
     Like `Training`, and like Opacus' wrappers, it prepares the model once. A call of `clipped_sum` does so every time.
     """
-    model, batch = case.build(), case.batch()
+    model, examples = case.build(), read(case)
     engine = Engine(model, losses, trainable(model), method, seeds=make_seed_source(SecureSource().words))
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    size = len(batch[1])
     numbers = itertools.count(1)
 
     def step() -> None:
         optimizer.zero_grad()
-        clipped = engine.clipped_sum(split_batch(batch), rule).to_clipped_sum(engine.parameters, rule)
+        clipped = engine.clipped_sum(examples, rule).to_clipped_sum(engine.parameters, rule)
         tensors: Any = clipped.tensors
         if source:
             tensors = release(clipped, Token(next(numbers), MULTIPLIER), source, past=past).tensors
         for name, parameter in model.named_parameters():
-            parameter.grad = tensors[name].div_(size)
+            parameter.grad = tensors[name].div_(examples.count)
         optimizer.step()
 
     return step
+
+
+def read(case: Case) -> Examples:
+    """Return the case's batch as `Training` reads it from a `TensorDataset`."""
+    data = TensorDataset(*case.batch())
+    (group,) = ExampleReader(data).read(np.arange(len(data)))
+    return group.examples
 
 
 def with_noise(case: Case) -> Step:

@@ -416,9 +416,14 @@ CALLS = [
 ]  # fmt: skip
 
 PASSES = [
-    Mutant("examples write into the batch", "compute_losses",
-           "leaves = [leaf.clone() if own else leaf for", "leaves = [leaf if own else leaf for",
+    Mutant("examples write into the batch", "Examples.copy_leaves", "copy(leaf) if own else leaf", "leaf",
            among("test_loop", "test_writes_to_an_input_are_discarded")),
+    Mutant("examples that were read are written to", "examples._copy_on_write", "_lazy_clone(tensor)", "tensor",
+           among("test_loop", "test_writes_to_examples_that_privet_read_are_discarded")),
+    Mutant("a batch of the user leaves its memory", "Examples.copy_leaves", " if self.owns_memory else Tensor.clone", "",
+           among("test_examples", "test_a_batch_of_the_user_keeps_the_memory_that_its_array_has")),
+    Mutant("memory of workers cannot be copied", "examples._copy_on_write", "tensor.clone()", "tensor",
+           among("test_examples", "test_memory_that_torch_did_not_allocate_is_copied_at_once")),
     Mutant("a pass leaves what it changed", "compute_losses.one",
            "with program.guard.isolate(copied, examples.shared),", "with",
            among("test_guard", "test_counters_of_a_model_are_restored")),

@@ -44,9 +44,7 @@ class TensorTable:
         if self.place is None or self.row is None:
             rows = torch.from_numpy(indices)
             leaves = tuple(tensor.index_select(0, rows).unsqueeze(1) for tensor in self.places[0])
-            return [
-                Group(torch.arange(len(indices), device="cpu"), Examples(leaves, (True,) * len(leaves), self.tree, len(indices)))
-            ]
+            return [Group(torch.arange(len(indices), device="cpu"), self._examples(leaves, len(indices)))]
         place, row = self.place[indices], self.row[indices]
         kind = self.kinds[place]
         return [
@@ -55,7 +53,10 @@ class TensorTable:
 
     def _group(self, positions: Positions, place: Positions, row: Positions) -> Group:
         leaves = tuple(self._rows(column, place, row).unsqueeze(1) for column in range(len(self.places[0])))
-        return Group(torch.from_numpy(positions), Examples(leaves, (True,) * len(leaves), self.tree, len(positions)))
+        return Group(torch.from_numpy(positions), self._examples(leaves, len(positions)))
+
+    def _examples(self, leaves: tuple[Tensor, ...], count: int) -> Examples:
+        return Examples(leaves, (True,) * len(leaves), self.tree, count, owns_memory=True)
 
     def _rows(self, column: int, place: Positions, row: Positions) -> Tensor:
         used: list[int] = np.unique(place).tolist()

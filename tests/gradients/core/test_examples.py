@@ -3,12 +3,14 @@
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
 from privet.errors import InvalidArgumentError
-from privet.gradients.core.examples import flat_signature, flatten, signature, split_batch, split_rows, unflatten
+from privet.gradients.core import examples
+from privet.gradients.core.examples import flat_signature, flatten, signature, split_batch, split_rows, stack, unflatten
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.arange(6.0).view(3, 2), torch.arange(3)
@@ -178,3 +180,66 @@ SHARED = {
 def test_other_containers_are_no_lists_of_examples(name):
     assert split_rows(SHARED[name]) is None
     assert pytree.tree_structure(split_batch(SHARED[name]).get(0)) == pytree.tree_structure(SHARED[name])
+
+
+def _write_by_out(x):
+    torch.add(x, 1, out=x)
+
+
+WRITES = {
+    "in place": lambda x: x.add_(1),
+    "an entry": lambda x: x[0, 0].fill_(7),
+    "data": lambda x: x.data.mul_(3),
+    "detached": lambda x: x.detach().zero_(),
+    "view": lambda x: x.view(-1).sub_(2),
+    "out": _write_by_out,
+    "copied into": lambda x: x.copy_(torch.ones(3, 1, 2)),
+    "array": lambda x: x.numpy().fill(5),
+}
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_to_copies_of_examples_stay_there(name, lazy, monkeypatch):
+    """With the copies on write of torch, and where it has none."""
+    if not lazy:
+        monkeypatch.setattr(examples, "_lazy_clone", torch.Tensor.clone)
+    stacked = stack([torch.full((1, 2), float(number)) for number in range(1, 4)])
+    before, (one,), (other,) = stacked.leaves[0].clone(), stacked.copy_leaves(), stacked.copy_leaves()
+    WRITES[name](one)
+    assert not torch.equal(one, before)
+    assert torch.equal(stacked.leaves[0], before)
+    assert torch.equal(other, before)
+
+
+def test_writes_to_copies_of_some_examples_stay_there():
+    stacked = stack([torch.full((1, 2), float(number)) for number in range(4)])
+    before = stacked.leaves[0].clone()
+    for part in (slice(1, 3), torch.tensor([0, 2])):
+        (copied,) = stacked.select(part).copy_leaves()
+        copied.add_(1)
+        assert torch.equal(stacked.leaves[0], before)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="no copies on write in this version of torch")
+def test_examples_that_privet_stacked_are_copied_when_they_are_written():
+    """A pass reads a batch of images, and only programs that write to them need the memory of a second one."""
+    assert torch._C._is_cow_tensor(stack([torch.ones(1, 2)] * 3).copy_leaves()[0])
+
+
+def test_a_batch_of_the_user_keeps_the_memory_that_its_array_has():
+    """A copy on write would move the tensor away from the array at the next write, and free the array's memory later."""
+    batch = torch.zeros(3, 2)
+    array = batch.numpy()
+    copied = split_batch(batch).copy_leaves()
+    batch.add_(1)
+    assert (array == 1).all()
+    assert torch.equal(copied[0], torch.zeros(3, 1, 2))
+
+
+def test_memory_that_torch_did_not_allocate_is_copied_at_once():
+    arrays = torch.from_numpy(np.ones((3, 1, 2), dtype=np.float32)), torch.ones(3, 1, 2).share_memory_()
+    for leaf in arrays:
+        (copied,) = examples.Examples((leaf,), (True,), pytree.tree_structure(0), 3, owns_memory=True).copy_leaves()
+        copied.zero_()
+        assert torch.equal(leaf, torch.ones(3, 1, 2))

@@ -10,8 +10,9 @@ from torch.utils.checkpoint import checkpoint
 
 from privet._utils.randomness import preserve_generators
 from privet.gradients import per_example_gradients
-from privet.gradients.core.examples import split_batch
+from privet.gradients.core.examples import split_batch, stack
 from privet.gradients.core.randomness import Draws, draw_torch_seed
+from privet.gradients.engine import Engine
 from privet.gradients.methods import ghost
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
@@ -37,6 +38,24 @@ def test_writes_to_an_input_are_discarded():
     for method in ("ghost", "loop"):
         per_example_gradients(model, lambda m, x: m(x.mul_(2)).sum(1), x, method=method)
         assert torch.equal(x, before)
+
+
+def test_writes_to_examples_that_privet_read_are_discarded():
+    """A pass that fails after the write is repeated by the loop, and every step may use the batch again."""
+
+    def loss(m, x):
+        x.mul_(2).add_(1)
+        return m(x).sum(1)
+
+    model, examples = nn.Linear(3, 2), stack(list(torch.randn(4, 1, 3)))
+    before = examples.leaves[0].clone()
+    for method in ("ghost", "loop"):
+        engine = Engine(model, loss, trainable(model), method)
+        for _ in range(2):
+            with preserve_generators():
+                found = torch.cat([tape.gradients()["weight"] for _, tape in engine.tapes(examples)])
+            assert torch.allclose(found, (2 * before + 1).expand(4, 2, 3))
+            assert torch.equal(examples.leaves[0], before)
 
 
 def test_the_loop_repeats_the_random_numbers_of_a_pass():

@@ -24,7 +24,7 @@ __all__ = [
 
 import functools
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,12 +45,14 @@ class Examples:
         own: for every leaf, whether its first dimension holds the examples.
         tree: structure of one example.
         count: B.
+        owns_memory: whether no object of user code holds the memory of leaves marked `own`.
     """
 
     leaves: tuple[Any, ...]
     own: tuple[bool, ...]
     tree: pytree.TreeSpec
     count: int
+    owns_memory: bool = False
 
     @property
     def shared(self) -> list[Any]:
@@ -70,6 +72,11 @@ class Examples:
         count = len(range(*index.indices(self.count))) if isinstance(index, slice) else len(index)
         return replace(self, leaves=leaves, count=count)
 
+    def copy_leaves(self) -> list[Any]:
+        """Return the leaves, those marked `own` as copies, so that writes to them do not change the examples."""
+        copy = _copy_on_write if self.owns_memory else Tensor.clone
+        return [copy(leaf) if own else leaf for leaf, own in zip(self.leaves, self.own, strict=True)]
+
     def to(self, device: torch.device) -> Examples:
         """Return the examples with their tensors moved to a device."""
         if all(leaf.device == device for leaf in self.leaves if isinstance(leaf, Tensor)):
@@ -80,6 +87,20 @@ class Examples:
         """Return examples that are tuples: the original example, then its entry of each further tensor (B, 1, …)."""
         tree = pytree.tree_structure((unflatten(self.leaves, self.tree), *more))
         return Examples((*self.leaves, *more), (*self.own, *(True for _ in more)), tree, self.count)
+
+
+_lazy_clone: Callable[[Tensor], Tensor] = getattr(torch, "_lazy_clone", Tensor.clone)
+
+
+def _copy_on_write(tensor: Tensor) -> Tensor:
+    """Return a copy that uses the original's memory until something writes to either.
+
+    The original must be unknown to user code: a write to it would give it other memory than an array that was made of it has.
+    """
+    try:
+        return _lazy_clone(tensor)
+    except RuntimeError:  # of memory that torch did not allocate, such as that shared with worker processes
+        return tensor.clone()
 
 
 def is_stackable(leaf: object) -> bool:
@@ -217,7 +238,7 @@ def stack_flat(examples: Sequence[Flat]) -> Examples:
     columns, trees = zip(*examples, strict=True)
     own = tuple(is_stackable(leaf) for leaf in columns[0])
     leaves = tuple(torch.stack(leaf) if held else leaf[0] for leaf, held in zip(zip(*columns, strict=True), own, strict=True))
-    return Examples(leaves, own, trees[0], len(examples))
+    return Examples(leaves, own, trees[0], len(examples), owns_memory=True)
 
 
 def split_batch(batch: Any) -> Examples:

@@ -76,7 +76,6 @@ def compute_losses(
         run: one example as user code sees it → its losses, (1,).
         batched_from_the_start: whether new tensors and buffers are created per example.
     """
-    leaves = [leaf.clone() if own else leaf for leaf, own in zip(examples.leaves, examples.own, strict=True)]
 
     def one(token: Tensor, *example: Any) -> Tensor:
         recorder.token = token
@@ -90,7 +89,7 @@ def compute_losses(
             return check_losses(losses, 1)  # out here, reading a shape is not intercepted
 
     token = torch.zeros(examples.count, device=recorder.anchor.device)
-    return vectorise(one, token, leaves, examples.own)
+    return vectorise(one, token, examples.copy_leaves(), examples.own)
 
 
 def _copies_per_example(recorder: Recorder) -> Callable[[Tensor], Tensor]:
