@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch._dynamo  # which optimizers and tapes import when first used: code,
 from torch.utils.data import TensorDataset
 
 from benchmarks.models import Case, losses
-from privet.clipping import Flat
+from privet.clipping import Flat, Layerwise, Rule
 from privet.gradients import estimated_norms, per_example_norms, trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import make_seed_source
@@ -39,17 +39,10 @@ def plain(case: Case) -> Step:
     return step
 
 
-class PerParameter(Flat):
-    """Every parameter a group of its own, for the cost of many groups; no noise is ever scaled to it."""
-
-    def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        return tuple((name,) for name in names)
-
-
 def privet(
     case: Case,
     source: SecureSource | None,
-    rule: Flat = Flat(BOUND),  # noqa: B008
+    rule: Rule = Flat(BOUND),  # noqa: B008
     method: str = "ghost",
     past: PastNoise | None = None,
 ) -> Step:
@@ -128,7 +121,7 @@ ARMS: dict[str, Callable[[Case], Step]] = {
     "plain": plain,
     "privet, no noise": lambda case: privet(case, None),
     "privet, secure noise": with_noise,
-    "privet, many groups": lambda case: privet(case, None, PerParameter(BOUND)),
+    "privet, many groups": lambda case: privet(case, None, Layerwise(Flat(BOUND), by="parameter")),
     "opacus hooks": lambda case: opacus(case, "hooks"),
     "opacus functorch": lambda case: opacus(case, "functorch"),
     "opacus ghost": lambda case: opacus(case, "ghost"),

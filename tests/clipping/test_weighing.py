@@ -12,6 +12,7 @@ from privet import clipped_sum
 from privet.clipping import NORM_RULES, PSAC, AdaptiveQuantile, Flat, Global, Layerwise, NormRule, Projected, Rule
 from privet.clipping.weighing import check_rule, split_groups, weigh
 from privet.errors import InvalidArgumentError
+from privet.gradients.core.private import hold_signals
 
 C = 0.7
 NAMES = ("0.weight", "0.bias")
@@ -131,6 +132,63 @@ class WithStatistics(Flat):
 
     def statistics(self, norms):
         return {self.name: self.size * norms.clamp(max=1.0).nan_to_num(nan=torch.inf).sum(1)}
+
+
+class Remembering(Formula):
+    """A rule that returns the tensor that it has returned before, with the latest weight in it."""
+
+    def weights(self, norms):
+        latest = self.__dict__.setdefault("latest", torch.empty_like(norms))
+        return latest.copy_(0.01 * norms)
+
+    def statistics(self, norms):
+        return {"own:latest": self.__dict__.setdefault("last", torch.empty(2, dtype=norms.dtype)).copy_(0.01 * norms.sum())}
+
+
+def test_a_rule_cannot_change_what_it_returned_for_another_example():
+    norms = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64)
+    weights, statistics = weigh(Remembering(C), norms, [NAMES])
+    assert torch.allclose(weights, 0.01 * norms)
+    assert torch.allclose(statistics["own:latest"], 0.01 * norms.sum().expand(2))
+
+
+def test_a_rule_does_not_hold_the_norms_of_others():
+    held = []
+
+    class Keeping(Formula):
+        def factor(self, norms):
+            held.append(norms)
+            return torch.ones_like(norms)
+
+    weigh(Keeping(C), torch.rand(2, 5, dtype=torch.float64), [NAMES[:1], NAMES[1:]])
+    assert all(kept.untyped_storage().nbytes() == kept.numel() * kept.element_size() == 16 for kept in held[1:])
+
+
+def test_an_interrupt_that_a_rule_raises_is_an_error_of_its_example():
+    def interrupting(bound, norms):
+        if bool((norms > 1).any()):
+            raise KeyboardInterrupt(f"secret {norms.tolist()}")
+        return torch.full_like(norms, 0.1)
+
+    class Interrupting(Formula):
+        formula = staticmethod(interrupting)
+
+    with hold_signals():
+        try:
+            weights, _ = weigh(Interrupting(C), torch.tensor([[0.5, 5.0, 0.3]], dtype=torch.float64), [NAMES])
+        except KeyboardInterrupt:
+            pytest.fail("the interrupt of a rule ends the run")
+    assert torch.allclose(weights, torch.tensor([[0.1, 0.0, 0.1]], dtype=torch.float64))
+
+
+def test_a_rule_cannot_weigh_what_is_not_finite():
+    class Constant(Formula):
+        def weights(self, norms):
+            return torch.full_like(norms, 0.1)
+
+    weights, _ = weigh(Constant(C), NORMS, [NAMES])
+    assert (weights[0, -2:] == 0).all()
+    assert (weights[0, :4] > 0).all()
 
 
 def test_statistics_cannot_take_the_place_of_a_gradient():

@@ -63,33 +63,46 @@ def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[st
     """
     if is_own(rule):
         return rule.weights(norms), rule.statistics(norms)
-    empty = _empty_statistics(rule, norms)
-    asked = [_weigh_one(rule, norms[:, place : place + 1], empty) for place in range(norms.shape[1])]
-    if not asked:
-        return norms.clone(), empty
-    weights = torch.cat([weight for weight, _ in asked], 1)
-    statistics = {name: torch.stack([found[name] for _, found in asked]) for name in empty}
+    blank = _empty_statistics(rule, norms)
+    weights, statistics = _weigh_each(rule, norms, blank)
+    if not norms.shape[1]:
+        return weights, blank
     allowed = _allowed_factors(rule, norms, groups, weights, statistics)
     sums = {name: torch.einsum("b...,b->...", values, allowed) for name, values in statistics.items()}
     return weights * allowed, sums
 
 
-def _weigh_one(rule: Rule, norms: Tensor, empty: Statistics) -> tuple[Tensor, Statistics]:
-    """Return an example's weights (G, 1) and statistics; zeros where the rule raises or returns something unusable."""
-    try:
-        weights = torch.as_tensor(rule.weights(norms.clone())).detach().to(norms)
-        given = {name: torch.as_tensor(value).detach().to(norms) for name, value in rule.statistics(norms.clone()).items()}
-    except KeyboardInterrupt:
-        raise
-    except USER_ERRORS:  # of any kind: an error would tell something about the norm
-        return torch.zeros_like(norms), empty
-    usable = weights.shape == norms.shape and bool((weights.isfinite() & (weights >= 0)).all())
-    weights = torch.where(norms.isfinite(), weights, 0.0) if usable else torch.zeros_like(norms)
-    known = {name: given.get(name, blank) for name, blank in empty.items()}
-    return weights, {
-        name: value if value.shape == empty[name].shape and bool(value.isfinite().all()) else empty[name]
-        for name, value in known.items()
-    }
+def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, Statistics]:
+    """Return weights (G, B) and statistics (B, …), asked for one example at a time; zeros for what cannot be used."""
+    from privet.gradients.core.private import raise_interrupt  # whose package imports this module
+
+    weights = torch.zeros_like(norms)
+    statistics = {name: value.new_zeros(norms.shape[1], *value.shape) for name, value in blank.items()}
+    for place in range(norms.shape[1]):
+        own = norms[:, place : place + 1]
+        try:
+            # Copies, as a rule could keep what it is given and change what it has returned.
+            given = torch.as_tensor(rule.weights(own.clone())).detach()
+            more = rule.statistics(own.clone()) if blank else {}
+            found = {name: torch.as_tensor(more[name]).detach() for name in blank if name in more}
+            if given.shape == own.shape:
+                weights[:, place : place + 1].copy_(given)
+            for name, value in found.items():
+                if value.shape == blank[name].shape:
+                    statistics[name][place].copy_(value)
+        except USER_ERRORS as error:  # of any kind: an error would tell something about the norm
+            raise_interrupt(error)
+            weights[:, place] = 0.0
+            for each in statistics.values():
+                each[place] = 0.0
+    usable = (weights.isfinite() & (weights >= 0)).all(0) & norms.isfinite()
+    return torch.where(usable, weights, 0.0), {name: _zero_odd(values) for name, values in statistics.items()}
+
+
+def _zero_odd(statistics: Tensor) -> Tensor:
+    """Return statistics (B, …) with zeros for examples with a number that is not finite."""
+    finite = statistics.flatten(1).isfinite().all(1)
+    return torch.where(finite.view(-1, *[1] * (statistics.dim() - 1)), statistics, 0.0)
 
 
 def _allowed_factors(rule: Rule, norms: Tensor, groups: Groups, weights: Tensor, statistics: Statistics) -> Tensor:

@@ -33,6 +33,8 @@ def test_a_factor_does_not_lose_what_underflows(numbers):
     x = torch.full((-(-numbers // 4), 4), 1e-30)
     assert squared_norms(x.double())[0] > 0
     assert (factor_norms(x) >= 2e-30).all()
+    tiny = torch.full_like(x, 1e-170, dtype=torch.float64)  # whose square is zero in float64, too
+    assert (factor_norms(tiny) >= 2e-170).all()
 
 
 def test_a_long_row_of_equal_numbers_is_not_under_estimated():
@@ -213,3 +215,6 @@ def test_many_rows_are_measured_as_few_are_whatever_their_length(dim):
     few = torch.cat([norms.squared_norms(row) for row in rows.split(1)])
     torch.testing.assert_close(norms.squared_norms(rows), few, rtol=1e-6, atol=0, equal_nan=True)
     assert (few[1:5] > 0).all()
+    for row, one in zip(rows[: len(scales)], few, strict=False):  # and each of them as the only one
+        among = torch.cat([row[None], rows[100:]])
+        torch.testing.assert_close(norms.squared_norms(among)[0], one, rtol=1e-6, atol=0, equal_nan=True)

@@ -118,8 +118,9 @@ def _precise_norms(x: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(rows, dim=dims, dtype=wide)
         return norms
     norms = torch.linalg.vector_norm(rows, dim=dims).double()
-    odd = (~((norms > _RESOLVED) & (norms < 1 / _RESOLVED))).nonzero().flatten()
-    if len(odd):
+    low, high = torch.aminmax(norms)
+    if not (float(low) > _RESOLVED and float(high) < 1 / _RESOLVED):  # or one of them is NaN
+        odd = (~((norms > _RESOLVED) & (norms < 1 / _RESOLVED))).nonzero().flatten()
         norms[odd] = torch.linalg.vector_norm(rows[odd], dim=dims, dtype=wide)
     return norms
 
