@@ -134,7 +134,8 @@ class Engine:
         summed = self.parameters if subspace is None else subspace.released
         groups = split_groups(clipping, tuple(summed))
         known = None if masks is None else prepare_masks(masks, self.parameters)
-        directions = directions or Directions()
+        if isinstance(clipping, Projected):
+            directions = directions or Directions()
         partial_sums = PartialSums.empty(summed, clipping, examples)
 
         def add(index: Tensor, whole: Tape) -> None:
@@ -142,7 +143,7 @@ class Engine:
             tape = whole if known is None else whole.mask(known)
             split = [(index, tape)] if subspace is None else ((index[where], part) for where, part in subspace.split(tape))
             for positions, part in split:
-                if isinstance(clipping, Projected):
+                if directions is not None and isinstance(clipping, Projected):
                     found.append((positions, *clip_projected(part, clipping, groups, directions)))
                 else:
                     found.append((positions, *clip(part, clipping, groups)))

@@ -260,3 +260,26 @@ def test_the_torch_fallback_states_the_reason(monkeypatch):
 
     monkeypatch.setattr(native, "compiled_library", none)
     assert load_kernels.__wrapped__() == replace(IN_TORCH, description="torch: for this reason")
+
+
+@pytest.mark.parametrize("has_base", [True, False])
+def test_indices_that_share_memory_until_they_are_written_are_read_where_they_are(has_base, monkeypatch):
+    """By torch's own address of what is read, and where it has none."""
+    if not has_base:
+        monkeypatch.setattr(embedding_kernels, "_read_base", None)
+    held, copy = torch.randint(0, 9, (4, 6)), getattr(torch, "_lazy_clone", torch.clone)
+    gradients, weights = torch.randn(3, 4, 5), torch.rand(3)
+    expected = embedding_sums.weighted_sum(held[1:, 2:], gradients, weights, 9, None)
+    shared = copy(held)
+    for x in (held[1:, 2:], shared[1:, 2:], held[1:, 2:].t().contiguous().t()):
+        assert torch.allclose(load_kernels().weighted_sum(x, gradients, weights, 9, None), expected, rtol=1e-5, atol=1e-6)
+    part = torch.arange(24).view(4, 6)[1:, 2:]
+    assert embedding_kernels._address(part) == part.data_ptr()
+
+
+@pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="no copies on write in this version of torch")
+def test_reading_indices_does_not_copy_them():
+    shared = torch._lazy_clone(torch.randint(0, 9, (3, 4)))
+    load_kernels().weighted_sum(shared, torch.randn(3, 4, 5), torch.rand(3), 9, None)
+    load_kernels().measure(shared, torch.randn(3, 4, 5), None)
+    assert torch._C._is_cow_tensor(shared)

@@ -151,7 +151,7 @@ def factor_norms(x: Tensor) -> Tensor:
 def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
     """Return ‖g aᵀ‖² from the norms of the factors, (B,) float64; NaN where one times a weight may leave the range of numbers."""
     a, g = factor_norms(inputs), factor_norms(gradients)
-    unsafe = torch.maximum(a, g).square_() >= torch.finfo(inputs.dtype).max
+    unsafe = torch.maximum(a, g) >= math.sqrt(torch.finfo(inputs.dtype).max)
     return a.mul_(g).square_().masked_fill_(unsafe, torch.nan)
 
 

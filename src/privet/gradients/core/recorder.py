@@ -40,6 +40,14 @@ class Leaf:
     gradients: list[tuple[PerExampleGrad, int]] = field(default_factory=list)
 
 
+_CPU_ANCHOR = torch.zeros((), device="cpu", requires_grad=True)
+
+
+def _anchor(device: torch.device) -> Tensor:
+    """Return an input that requires a gradient, which keeps a layer in the graph when none of its other inputs does."""
+    return _CPU_ANCHOR if device.type == "cpu" else torch.zeros((), device=device, requires_grad=True)
+
+
 class Recorder:
     """Collects the per-example gradients of all followed parameters in one pass.
 
@@ -67,8 +75,7 @@ class Recorder:
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._unfollowed: dict[int, Tensor] = {}
         self._physical: frozenset[int] = frozenset()  # ids of the physical tensors that a rule was given, while it runs
-        # An input that requires a gradient keeps a layer in the graph when none of its other inputs does.
-        self.anchor = torch.zeros((), device=next(iter(parameters.values())).device, requires_grad=True)
+        self.anchor = _anchor(next(iter(parameters.values())).device)
 
     @property
     def leaves(self) -> Iterable[Leaf]:

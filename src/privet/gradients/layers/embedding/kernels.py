@@ -89,9 +89,17 @@ class _Lookups(ctypes.Structure):
     )  # fmt: skip
 
 
+_read_base: Callable[[Tensor], int] | None = getattr(torch._C, "_data_address", None)
+
+
+def _address(x: Tensor) -> int:
+    """Return where a tensor is that is read only; `data_ptr` would first copy memory that it shares until it is written to."""
+    return x.data_ptr() if _read_base is None else _read_base(x) + int(x.storage_offset()) * x.element_size()
+
+
 def _lookups(indices: Tensor, gradients: Tensor, padding: int | None) -> _Lookups:
     return _Lookups(
-        indices.data_ptr(), *indices.stride(), gradients.data_ptr(), *gradients.stride()[:2], *gradients.shape,
+        _address(indices), *indices.stride(), gradients.data_ptr(), *gradients.stride()[:2], *gradients.shape,
         _NO_PADDING if padding is None else padding,
     )  # fmt: skip
 
