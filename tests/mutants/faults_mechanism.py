@@ -115,8 +115,6 @@ CLIPPING = [
     Mutant("every rule weighs the batch at once", "weigh",
            "if is_own(rule):", "if True:",
            among("test_weighing", "test_whatever_a_rule_returns_an_example_moves_the_sums_by_at_most_the_sensitivity")),
-    Mutant("a rule's interrupt ends the run", "weighing._weigh_each", "raise_interrupt(error)", "raise error",
-           among("test_weighing", "test_an_interrupt_that_a_rule_raises_is_an_error_of_its_example")),
     Mutant("a rule is given a view of the batch's norms", "weighing._weigh_each",
            "rule.weights(own.clone())", "rule.weights(own)",
            among("test_weighing", "test_a_rule_does_not_hold_the_norms_of_others")),

@@ -74,8 +74,6 @@ def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[st
 
 def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, Statistics]:
     """Return weights (G, B) and statistics (B, …), asked for one example at a time; zeros for what cannot be used."""
-    from privet.gradients.core.private import raise_interrupt  # whose package imports this module
-
     weights = torch.zeros_like(norms)
     statistics = {name: value.new_zeros(norms.shape[1], *value.shape) for name, value in blank.items()}
     for place in range(norms.shape[1]):
@@ -90,8 +88,9 @@ def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, S
             for name, value in found.items():
                 if value.shape == blank[name].shape:
                     statistics[name][place].copy_(value)
-        except USER_ERRORS as error:  # of any kind: an error would tell something about the norm
-            raise_interrupt(error)
+        except KeyboardInterrupt:  # of whom, the caller knows
+            raise
+        except USER_ERRORS:  # of any kind: an error would tell something about the norm
             weights[:, place] = 0.0
             for each in statistics.values():
                 each[place] = 0.0
