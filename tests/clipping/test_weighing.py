@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -164,6 +165,33 @@ def test_a_rule_does_not_hold_the_norms_of_others():
 
     weigh(Keeping(C), torch.rand(2, 5, dtype=torch.float64), [NAMES[:1], NAMES[1:]])
     assert all(kept.untyped_storage().nbytes() == kept.numel() * kept.element_size() == 16 for kept in held[1:])
+
+
+class Watching(torch.Tensor):
+    """A tensor whose class notes with how many numbers it is used."""
+
+    seen: ClassVar[list[int]] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.seen += [x.untyped_storage().nbytes() // 8 for x in (*args, *(kwargs or {}).values()) if type(x) is torch.Tensor]
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_a_class_of_tensors_of_a_rule_meets_no_numbers_of_others():
+    class Classy(Formula):
+        def weights(self, norms):
+            return (0.01 * norms).as_subclass(Watching)
+
+        def statistics(self, norms):
+            return {"own:sum": (0.01 * norms.sum(1)).as_subclass(Watching)}
+
+    norms = torch.rand(1, 9, dtype=torch.float64)
+    Watching.seen.clear()
+    weights, statistics = weigh(Classy(C), norms, [NAMES])
+    assert max(Watching.seen, default=0) <= 1
+    assert torch.allclose(weights, 0.01 * norms)
+    assert torch.allclose(statistics["own:sum"], 0.01 * norms.sum(1))
 
 
 def test_an_interrupt_that_a_rule_raises_is_an_error_of_its_example():

@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["check_rule", "split_groups", "weigh"]
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,9 +81,9 @@ def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, S
         own = norms[:, place : place + 1]
         try:
             # Copies, as a rule could keep what it is given and change what it has returned.
-            given = torch.as_tensor(rule.weights(own.clone())).detach()
+            given = _to_plain(rule.weights(own.clone()))
             more = rule.statistics(own.clone()) if blank else {}
-            found = {name: torch.as_tensor(more[name]).detach() for name in blank if name in more}
+            found = {name: _to_plain(more[name]) for name in blank if name in more}
             if given.shape == own.shape:
                 weights[:, place : place + 1].copy_(given)
             for name, value in found.items():
@@ -96,6 +97,12 @@ def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, S
                 each[place] = 0.0
     usable = (weights.isfinite() & (weights >= 0)).all(0) & norms.isfinite()
     return torch.where(usable, weights, 0.0), {name: _zero_odd(values) for name, values in statistics.items()}
+
+
+def _to_plain(returned: Any) -> Tensor:
+    """Return what a rule returned as a tensor of no class of the user's, whose methods would be given those of others."""
+    found = torch.as_tensor(returned)
+    return found.detach() if type(found) is Tensor else torch.tensor(found.tolist(), dtype=torch.float64, device="cpu")
 
 
 def _zero_odd(statistics: Tensor) -> Tensor:
@@ -128,7 +135,7 @@ def _empty_statistics(rule: Rule, norms: Tensor) -> Statistics:
             raise InvalidArgumentError(
                 "clipping.statistics", name, "a name with a colon", "Without one it could be the name of a parameter."
             )
-    return {name: torch.zeros_like(torch.as_tensor(value).detach().to(norms)) for name, value in found.items()}
+    return {name: norms.new_zeros(_to_plain(value).shape) for name, value in found.items()}
 
 
 def check_rule(rule: Rule, names: Sequence[str]) -> None:
