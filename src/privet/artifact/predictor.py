@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from privet._utils.devices import check_device
+from privet._utils.torch_state import check_device
 from privet.artifact.description import GuaranteeSummary, ModelDescription
 from privet.artifact.encoding import encode_rows
 from privet.artifact.export import export_module

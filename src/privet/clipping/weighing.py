@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import is_own
+from privet._utils.torch_state import leave_modes, read_modes
 from privet.clipping.base import Rule
 from privet.errors import USER_ERRORS, InvalidArgumentError
 
@@ -80,10 +81,8 @@ def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, S
     for place in range(norms.shape[1]):
         own = norms[:, place : place + 1]
         try:
-            # Copies, as a rule could keep what it is given and change what it has returned.
-            given = _to_plain(rule.weights(own.clone()))
-            more = rule.statistics(own.clone()) if blank else {}
-            found = {name: _to_plain(more[name]) for name in blank if name in more}
+            # Copied at once, as a rule could change what it has returned.
+            given, found = _ask(rule, own, blank)
             if given.shape == own.shape:
                 weights[:, place : place + 1].copy_(given)
             for name, value in found.items():
@@ -97,6 +96,17 @@ def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, S
                 each[place] = 0.0
     usable = (weights.isfinite() & (weights >= 0)).all(0) & norms.isfinite()
     return torch.where(usable, weights, 0.0), {name: _zero_odd(values) for name, values in statistics.items()}
+
+
+def _ask(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, Statistics]:
+    """Return what a rule returns for one example, given copies of its norms, which the rule could keep."""
+    active = read_modes()
+    try:
+        weights = _to_plain(rule.weights(norms.clone()))
+        more = rule.statistics(norms.clone()) if blank else {}
+        return weights, {name: _to_plain(more[name]) for name in blank if name in more}
+    finally:
+        leave_modes(active)
 
 
 def _to_plain(returned: Any) -> Tensor:

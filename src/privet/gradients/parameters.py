@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["refuse_anomaly_detection", "refuse_inference_mode", "trainable"]
+__all__ = ["refuse_anomaly_detection", "refuse_inference_mode", "refuse_modes", "trainable"]
+
+import itertools
 
 import torch
 from torch import nn
 
+from privet._utils.torch_state import read_modes
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.state.reachable import list_modules
 
@@ -76,3 +79,17 @@ def refuse_anomaly_detection() -> None:
         raise InvalidArgumentError(
             "torch.autograd.set_detect_anomaly", True, "off while privately trained", "Its warnings tell of single examples."
         )
+
+
+def refuse_modes() -> None:
+    """Refuse to train inside a mode of the user's, which would see norms and sums of all examples, and could change them.
+
+    Raises:
+        InvalidArgumentError: a function mode or a dispatch mode is active that is not torch's.
+    """
+    for mode in itertools.chain(*read_modes()):
+        if not str(type(mode).__module__).startswith(("torch.", "privet.")):
+            raise InvalidArgumentError(
+                "the active mode", type(mode).__name__, "left before a step is taken",
+                "It would see the norms and sums of all examples. To watch a model, run the mode on public data.",
+            )  # fmt: skip

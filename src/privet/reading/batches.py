@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
+from privet._utils.torch_state import leave_modes, read_modes
 from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import BatchSlice
@@ -159,7 +160,7 @@ def read_each(
     Raises:
         UnsupportedModelError: if strict, an example contains a tensor that is not dense.
     """
-    numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
+    numbers, found, active = (seeds or Seeds.draw()).numbers(len(indices)), [], read_modes()
     with preserve_generators(), (own or OwnGenerators()).keep() as kept:
         for position, (index, number) in enumerate(zip(indices, numbers, strict=True)):
             seed_generators(number)
@@ -171,6 +172,8 @@ def read_each(
                 if strict:
                     raise
                 example = UNREADABLE
+            finally:
+                leave_modes(active)
             found.append(example)
     if strict:
         for example in found:

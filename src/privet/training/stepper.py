@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from privet._utils.tensors import total_size
+from privet._utils.torch_state import leave_modes, read_modes
 from privet._utils.unique import Unique
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -16,7 +17,7 @@ from privet.clipping.weighing import check_rule
 from privet.errors import LedgerError
 from privet.gradients.core.state.guard import restore_left
 from privet.gradients.methods.left_passes import end_left_passes
-from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, trainable
+from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, refuse_modes, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
@@ -105,6 +106,7 @@ class Stepper(Unique):
         end_left_passes()
         refuse_inference_mode()
         refuse_anomaly_detection()
+        refuse_modes()
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
         largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self._model, self._optimizer = plan, model, optimizer
@@ -243,6 +245,8 @@ class Stepper(Unique):
         self._record.save_if_due(self._checkpoint_every)
         refuse_inference_mode()
         refuse_anomaly_detection()
+        refuse_modes()
+        active = read_modes()
         check_same_entries(self._entries)
         check_same_parameters(self._model, self._parameters, self._kinds)
         check_optimizer(self._optimizer, self._parameters, fresh=False)
@@ -253,6 +257,7 @@ class Stepper(Unique):
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self.state.at(token.step)
         subspace = None if self._anchors is None else self._anchors.at(rule, masks, self.summer.method)
+        leave_modes(active)  # which a part of the user's, such as a schedule, may have entered
         clipped = self.summer.sum_draw(reading, rule, masks, subspace)
         if restore_left(self._model):
             raise StepError(
@@ -261,6 +266,7 @@ class Stepper(Unique):
             )
         if self._plan.sparsification is not None and self._plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
+        leave_modes(active)
         noised = release(clipped, token, self._source, self._plan.divisor, self._past_noise, self.reader.first)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self._model)

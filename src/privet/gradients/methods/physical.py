@@ -10,13 +10,14 @@ __all__ = ["forbid_user_code_on_physical_batch"]
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from privet._utils.torch_state import is_harmless, read_modes
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.wrapping import wrap_for_good
 
@@ -60,17 +61,12 @@ def _watch(plain: Callable[..., Any], refuse: Callable[..., None]) -> Callable[.
 
 def _refuse_modes() -> None:
     """Refuse modes, and hooks on saved tensors, that are active around the pass."""
-    for mode in (*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()):
-        if not _is_harmless(mode):
+    for mode in itertools.chain(*read_modes()):
+        if not is_harmless(mode):
             raise UntraceableError("a mode is active that would see all examples")
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore: None)(False)
     if top is not None and not all(map(_is_trusted, top)):
         raise UntraceableError("user-defined hooks on saved tensors are active")
-
-
-def _is_harmless(mode: Any) -> bool:
-    """Return whether a mode neither calls user code nor keeps what it sees, as torch's counters, tracers and caches do."""
-    return str(type(mode).__module__).startswith(("torch.utils._device", "privet."))
 
 
 def _refuse_profilers(*_: Any) -> None:
@@ -98,7 +94,7 @@ def _refuse_user_hooks(pack: Any, unpack: Any) -> None:
 
 
 def _refuse_user_modes(mode: Any) -> None:
-    if not _is_harmless(mode):
+    if not is_harmless(mode):
         raise UntraceableError("the model or loss enters a mode, which would see all examples")
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from privet._utils.torch_state import leave_modes, read_modes
 from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
 from privet.gradients.core.state.held_tensors import data_pointer, list_parts
@@ -156,12 +157,13 @@ def _save_modes() -> Restore:
     would have no gradient through it.
     """
     kinds = ("cpu", "cuda") if torch.cuda.is_initialized() else ("cpu",)
-    before = _read_modes(kinds)
+    before, active = _read_modes(kinds), read_modes()
     cached = {name: getattr(parametrize, name) for name in ("_cache", "_cache_enabled") if hasattr(parametrize, name)}
     for name, value in cached.items():
         setattr(parametrize, name, type(value)())
 
     def restore() -> None:
+        leave_modes(active)
         for name, value in cached.items():
             setattr(parametrize, name, value)
         if _read_modes(kinds) == before:
