@@ -4,20 +4,9 @@ import contextlib
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from passing_modes import Dispatch, Function
 
 from privet._utils.torch_state import leave_modes, read_modes
-
-
-class Function(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-class Dispatch(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

@@ -194,6 +194,36 @@ def test_a_class_of_tensors_of_a_rule_meets_no_numbers_of_others():
     assert torch.allclose(statistics["own:sum"], 0.01 * norms.sum(1))
 
 
+class Number:
+    """A number that notes what it divides."""
+
+    divided: ClassVar[list[object]] = []
+
+    def __float__(self):
+        return 2.0
+
+    def __rtruediv__(self, other):
+        self.divided.append(other)
+        return other / 2.0
+
+
+def test_scales_of_a_rule_are_numbers_that_meet_nothing():
+    class Scaled(Formula):
+        def factor(self, norms):
+            return 0.01 * torch.ones_like(norms)
+
+        def statistics(self, norms):
+            return {"own:sum": 0.01 * norms.sum(1)}
+
+        def noise_scales(self, names):
+            return {"own:sum": Number()}
+
+    Number.divided.clear()
+    weights, _ = weigh(Scaled(C), torch.rand(1, 9, dtype=torch.float64), [NAMES])
+    assert torch.allclose(weights, torch.full_like(weights, 0.01))
+    assert Number.divided == []
+
+
 def test_an_interrupt_that_a_rule_raises_is_an_error_of_its_example():
     def interrupting(bound, norms):
         if bool((norms > 1).any()):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Modes", "check_device", "is_harmless", "leave_modes", "read_modes"]
+__all__ = ["Modes", "check_device", "is_harmless", "leave_modes", "leaving_modes", "read_modes"]
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -78,6 +80,16 @@ def leave_modes(before: Modes) -> None:
         if _is_among(mode, before.dispatch):
             break
         _python_dispatch._pop_mode()
+
+
+@contextlib.contextmanager
+def leaving_modes() -> Iterator[None]:
+    """Return a context for user code, on whose exit the modes are left that it has entered and not left."""
+    active = read_modes()
+    try:
+        yield
+    finally:
+        leave_modes(active)
 
 
 def _is_among(mode: object, modes: tuple[Any, ...]) -> bool:

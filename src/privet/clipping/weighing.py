@@ -7,7 +7,7 @@ sensitivity that it declares.
 
 from __future__ import annotations
 
-__all__ = ["check_rule", "split_groups", "weigh"]
+__all__ = ["check_rule", "read_scales", "split_groups", "weigh"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import is_own
-from privet._utils.torch_state import leave_modes, read_modes
+from privet._utils.torch_state import leaving_modes
 from privet.clipping.base import Rule
 from privet.errors import USER_ERRORS, InvalidArgumentError
 
@@ -36,12 +36,19 @@ def split_groups(rule: Rule, names: Sequence[str]) -> tuple[tuple[str, ...], ...
     Raises:
         InvalidArgumentError: they are not a partition of the names, so that a parameter would not be clipped, or clipped twice.
     """
-    groups = rule.groups(tuple(names))
+    with leaving_modes():
+        groups = rule.groups(tuple(names))
     if sorted(name for group in groups for name in group) != sorted(names):
         raise InvalidArgumentError(
             "clipping.groups", groups, "a partition of the parameter names", "Every parameter belongs to exactly one group."
         )
     return groups
+
+
+def read_scales(rule: Rule, names: Sequence[str]) -> tuple[dict[str, float], float]:
+    """Return the rule's noise scales and its sensitivity as numbers: other objects could compute with what they divide."""
+    with leaving_modes():
+        return {name: float(scale) for name, scale in rule.noise_scales(names).items()}, float(rule.sensitivity)
 
 
 def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -65,7 +72,8 @@ def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[st
     """
     if is_own(rule):
         return rule.weights(norms), rule.statistics(norms)
-    blank = _empty_statistics(rule, norms)
+    with leaving_modes():
+        blank = _empty_statistics(rule, norms)
     weights, statistics = _weigh_each(rule, norms, blank)
     if not norms.shape[1]:
         return weights, blank
@@ -100,13 +108,10 @@ def _weigh_each(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, S
 
 def _ask(rule: Rule, norms: Tensor, blank: Statistics) -> tuple[Tensor, Statistics]:
     """Return what a rule returns for one example, given copies of its norms, which the rule could keep."""
-    active = read_modes()
-    try:
+    with leaving_modes():
         weights = _to_plain(rule.weights(norms.clone()))
         more = rule.statistics(norms.clone()) if blank else {}
         return weights, {name: _to_plain(more[name]) for name in blank if name in more}
-    finally:
-        leave_modes(active)
 
 
 def _to_plain(returned: Any) -> Tensor:
@@ -123,12 +128,12 @@ def _zero_odd(statistics: Tensor) -> Tensor:
 
 def _allowed_factors(rule: Rule, norms: Tensor, groups: Groups, weights: Tensor, statistics: Statistics) -> Tensor:
     """Return the factors (B,) ≤ 1 that hold the contributions to the rule's sensitivity."""
-    scales = rule.noise_scales(tuple(name for group in groups for name in group))
+    scales, limit = read_scales(rule, tuple(name for group in groups for name in group))
     least = norms.new_tensor([min(scales.get(name, 1.0) for name in group) for group in groups])
     contributed = (torch.where(norms.isfinite(), norms, 0.0) * weights / least[:, None]).square().sum(0)
     for name, values in statistics.items():
         contributed += (values / scales.get(name, 1.0)).square().flatten(1).sum(1)
-    contributed, limit = contributed.sqrt_(), float(rule.sensitivity)
+    contributed.sqrt_()
     # NaN, of a weight times a norm that overflows, is not ≤ anything: such an example contributes zero.
     return torch.where(contributed <= limit, 1.0, torch.nan_to_num(limit * _MARGIN / contributed, nan=0.0))
 

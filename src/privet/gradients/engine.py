@@ -16,7 +16,7 @@ from privet._utils.randomness import preserve_generators
 from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
-from privet.clipping.weighing import split_groups, weigh
+from privet.clipping.weighing import read_scales, split_groups, weigh
 from privet.errors import USER_ERRORS, InvalidArgumentError, choice, count
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
@@ -187,7 +187,8 @@ class PartialSums:
     @staticmethod
     def empty(parameters: Mapping[str, Tensor], clipping: Rule, examples: int) -> PartialSums:
         """Return the partial sums of a batch before the first part."""
-        return PartialSums(len(clipping.groups(tuple(parameters))), examples, next(iter(parameters.values())).device)
+        groups = split_groups(clipping, tuple(parameters))
+        return PartialSums(len(groups), examples, next(iter(parameters.values())).device)
 
     @property
     def norms(self) -> Tensor:
@@ -226,12 +227,12 @@ class PartialSums:
             zeros = {name: zero_sum(parameter) for name, parameter in parameters.items()}
             sums = {**zeros, **weigh(clipping, self.norms[:, :0], clipping.groups(tuple(parameters)))[1]}
         norms = self.norms[0] if len(self.norms) == 1 else self.norms
-        scales = clipping.noise_scales(tuple(parameters))
+        scales, sensitivity = read_scales(clipping, tuple(parameters))
         # The same object where all of it applies, so that parts of a draw are seen to share it at no cost.
         support = masks
         if masks is not None and not masks.keys() <= sums.keys():
             support = {name: mask for name, mask in masks.items() if name in sums}
-        return ClippedSum(sums, clipping.sensitivity, norms, part, scales, support)
+        return ClippedSum(sums, sensitivity, norms, part, scales, support)
 
 
 def check_subspace(clipping: Rule, subspace: Subspace | None) -> None:

@@ -9,7 +9,7 @@ import itertools
 import torch
 from torch import nn
 
-from privet._utils.torch_state import read_modes
+from privet._utils.torch_state import is_harmless, read_modes
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.state.reachable import list_modules
 
@@ -82,13 +82,15 @@ def refuse_anomaly_detection() -> None:
 
 
 def refuse_modes() -> None:
-    """Refuse to train inside a mode of the user's, which would see norms and sums of all examples, and could change them.
+    """Refuse to train inside a mode, which would see norms and sums of all examples, and could change them.
+
+    So would torch's own: those that count or record can be given functions of the user's.
 
     Raises:
-        InvalidArgumentError: a function mode or a dispatch mode is active that is not torch's.
+        InvalidArgumentError: a function mode or a dispatch mode is active other than a default device.
     """
     for mode in itertools.chain(*read_modes()):
-        if not str(type(mode).__module__).startswith(("torch.", "privet.")):
+        if not is_harmless(mode):
             raise InvalidArgumentError(
                 "the active mode", type(mode).__name__, "left before a step is taken",
                 "It would see the norms and sums of all examples. To watch a model, run the mode on public data.",

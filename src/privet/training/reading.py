@@ -11,7 +11,7 @@ from itertools import count
 import numpy as np
 
 from privet._utils.registry import is_own
-from privet._utils.torch_state import leave_modes, read_modes
+from privet._utils.torch_state import leaving_modes
 from privet.reading.batches import Group, PhysicalBatch, split
 from privet.reading.rows import ExampleReader, physical_batches
 from privet.sampling import Indices, Scheme, Words
@@ -101,12 +101,8 @@ class DrawReader:
             # An interruption leaves no draws, rather than draws of the wrong steps.
             draws, self._draws = self._draws, None
             assert draws is not None
-            active = read_modes()
-            try:
-                draw = next(draws)
-            finally:
-                leave_modes(active)
-            self._kept[self._upcoming] = self._check(draw)
+            with leaving_modes():
+                self._kept[self._upcoming] = self._check(next(draws))
             self._upcoming += 1
             self._draws = draws
         return self._kept[step]

@@ -227,6 +227,11 @@ def test_examples_that_privet_stacked_are_copied_when_they_are_written():
     assert torch._C._is_cow_tensor(stack([torch.ones(1, 2)] * 3).copy_leaves()[0])
 
 
+def test_one_example_that_is_stacked_leaves_its_memory():
+    item = torch.zeros(1, 2)
+    assert stack([item]).leaves[0].data_ptr() != item.data_ptr()
+
+
 def test_a_batch_of_the_user_keeps_the_memory_that_its_array_has():
     """A copy on write would move the tensor away from the array at the next write, and free the array's memory later."""
     batch = torch.zeros(3, 2)

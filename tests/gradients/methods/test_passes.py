@@ -6,8 +6,10 @@ import pytest
 import torch
 from recording import Seen, cover, physical
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.methods import passes
 
 
 def steered(m, x):
@@ -124,3 +126,14 @@ def test_hooks_on_parameters_see_one_example():
     handle.remove()
     assert covered.looped == 4
     assert torch.allclose(covered.gradients["bias"].norm(dim=1), torch.ones(4))
+
+
+def test_positions_that_a_mode_changes_are_not_kept():
+    class Zeroing(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            return found * 0 if func is torch.arange else found
+
+    with Zeroing():
+        passes._positions(4321)
+    assert torch.equal(passes._positions(4321), torch.arange(4321))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from privet._utils.torch_state import read_modes
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
@@ -131,9 +132,16 @@ class Passes:
         return tape
 
 
-@functools.lru_cache(maxsize=64)
 def _positions(count: int) -> Tensor:
-    """Return 0, 1, …, count - 1, which nobody writes to: made anew, it would take as long as a small product."""
+    """Return 0, 1, …, count - 1, which nobody writes to: made anew, it would take as long as a small product.
+
+    Inside of a mode, which could return anything, it is not kept.
+    """
+    return torch.arange(count, device="cpu") if any(read_modes()) else _known_positions(count)
+
+
+@functools.lru_cache(maxsize=64)
+def _known_positions(count: int) -> Tensor:
     return torch.arange(count, device="cpu")
 
 
