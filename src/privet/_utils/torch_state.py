@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Modes", "check_device", "is_harmless", "leave_modes", "leaving_modes", "read_modes"]
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -82,14 +80,16 @@ def leave_modes(before: Modes) -> None:
         _python_dispatch._pop_mode()
 
 
-@contextlib.contextmanager
-def leaving_modes() -> Iterator[None]:
-    """Return a context for user code, on whose exit the modes are left that it has entered and not left."""
-    active = read_modes()
-    try:
-        yield
-    finally:
-        leave_modes(active)
+class leaving_modes:  # noqa: N801  # used like a function
+    """A context for user code, on whose exit the modes are left that it has entered and not left."""
+
+    __slots__ = ("_active",)
+
+    def __enter__(self) -> None:
+        self._active = read_modes()
+
+    def __exit__(self, *exc: object) -> None:
+        leave_modes(self._active)
 
 
 def _is_among(mode: object, modes: tuple[Any, ...]) -> bool:

@@ -136,7 +136,7 @@ class Engine:
         known = None if masks is None else prepare_masks(masks, self.parameters)
         if isinstance(clipping, Projected):
             directions = directions or Directions()
-        partial_sums = PartialSums.empty(summed, clipping, examples)
+        partial_sums = PartialSums(len(groups), examples, next(iter(summed.values())).device)
 
         def add(index: Tensor, whole: Tape) -> None:
             found = []

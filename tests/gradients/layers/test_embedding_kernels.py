@@ -92,7 +92,7 @@ def exact(indices, gradients, weights, size, padding):
 @given(
     seed=st.integers(0, 2**31),
     shape=st.tuples(st.integers(0, 5), st.integers(0, 40), st.integers(0, 70)),
-    size=st.integers(1, 30),
+    size=st.integers(1, 60),
     padding=st.none() | st.integers(0, 29),
     layout=st.sampled_from(list(LAYOUTS)),
     dtype=st.sampled_from([torch.float32, torch.float64]),

@@ -26,7 +26,7 @@ _thread = threading.local()  # `hides` is true in a thread while warnings are no
 @contextlib.contextmanager
 def hide_warnings() -> Iterator[None]:
     """Return a context in which this thread shows no warnings: one of NumPy or torch tells that an example caused it."""
-    wrap_for_good(warnings, "_showwarnmsg", _unless_hidden)
+    wrap_for_good((warnings, "_showwarnmsg", _unless_hidden))
     before, _thread.hides = getattr(_thread, "hides", False), True
     try:
         yield

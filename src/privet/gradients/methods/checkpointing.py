@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.utils.checkpoint
 
-from privet.gradients.core.wrapping import wrap_for_good
+from privet.gradients.core.wrapping import Place, wrap_for_good
 
 Rerun = Callable[[Callable[[], Any]], Any]
 
@@ -61,8 +61,7 @@ def _find(entries: _Entries) -> Callable[[], Any] | None:
 
 def _watch_checkpoints() -> None:
     """Wrap what checkpoints call; a backward pass fails, and the loop is used, if a version of torch lacks it."""
-    for name, watch in _WATCHED:
-        wrap_for_good(torch.utils.checkpoint, name, watch)
+    wrap_for_good(*_WATCHED)
 
 
 def _watch_parts(plain: Any) -> Any:
@@ -93,7 +92,7 @@ def _watch_reentrant(plain: Any) -> Any:
     return Noticed
 
 
-_WATCHED: tuple[tuple[str, Callable[[Any], Any]], ...] = (
-    ("_checkpoint_without_reentrant_generator", _watch_parts),
-    ("CheckpointFunction", _watch_reentrant),
+_WATCHED: tuple[Place, ...] = (
+    (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _watch_parts),
+    (torch.utils.checkpoint, "CheckpointFunction", _watch_reentrant),
 )

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from privet._utils.torch_state import is_harmless, read_modes
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.wrapping import wrap_for_good
+from privet.gradients.core.wrapping import Place, wrap_for_good
 
 _TRUSTED = ("torch.", "privet.")
 
@@ -41,8 +41,7 @@ def forbid_user_code_on_physical_batch() -> Iterator[None]:
         UntraceableError: on entry or inside, before user code receives a tensor.
     """
     _refuse_modes()
-    for owner, name, refuse in _REFUSALS:
-        wrap_for_good(owner, name, functools.partial(_watch, refuse=refuse))
+    wrap_for_good(*_WATCHED)
     _running.append(None)
     try:
         yield
@@ -98,7 +97,7 @@ def _refuse_user_modes(mode: Any) -> None:
         raise UntraceableError("the model or loss enters a mode, which would see all examples")
 
 
-# What is wrapped, and the check of its arguments.
+# Functions of torch, and the check of their arguments.
 _REFUSALS: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (torch.autograd.function, "custom_function_call", _refuse_own_rules),
     (torch._C._autograd, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
@@ -106,3 +105,4 @@ _REFUSALS: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (torch.autograd.profiler.profile, "__enter__", _refuse_profilers),
     (torch.autograd.profiler.profile, "_start_trace", _refuse_profilers),
 )
+_WATCHED: list[Place] = [(owner, name, functools.partial(_watch, refuse=refuse)) for owner, name, refuse in _REFUSALS]

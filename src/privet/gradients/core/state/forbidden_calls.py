@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.wrapping import wrap_for_good
+from privet.gradients.core.wrapping import Place, wrap_for_good
 
 _pass = threading.local()  # `running` is true in a thread while it runs user code on examples
 _FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
@@ -26,8 +26,7 @@ _FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
 @contextlib.contextmanager
 def forbid_calls() -> Iterator[None]:
     """Return a context in which this thread cannot call what torch does not intercept and a snapshot does not restore."""
-    for owner, name, does in _FORBIDDEN:
-        wrap_for_good(owner, name, functools.partial(_forbid, does=does))
+    wrap_for_good(*_WATCHED)
     before, _pass.running = getattr(_pass, "running", False), True
     try:
         yield
@@ -43,3 +42,6 @@ def _forbid(plain: Callable[..., Any], does: str) -> Callable[..., Any]:
         return plain(*args, **options)
 
     return call
+
+
+_WATCHED: list[Place] = [(owner, name, functools.partial(_forbid, does=does)) for owner, name, does in _FORBIDDEN]

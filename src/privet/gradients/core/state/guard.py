@@ -21,9 +21,10 @@ from privet._utils.torch_state import leave_modes, read_modes
 from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
 from privet.gradients.core.state.held_tensors import data_pointer, list_parts
+from privet.gradients.core.state.identities import Found
 from privet.gradients.core.state.reachable import find_modules, list_modules, unwrap_all
 from privet.gradients.core.state.restoring import Restore
-from privet.gradients.core.state.snapshot import COPIED, Found, Snapshot, refuse_scripts
+from privet.gradients.core.state.snapshot import COPIED, Snapshot, refuse_scripts
 
 # The passes that run, or that ended without being restored, in the order in which they began: what they replaced, the function
 # that puts torch's modes back, their guard and their thread.
@@ -50,29 +51,27 @@ class Guard:
         self._roots, self._reached = [model, loss_fn, *others], [*list_modules(model), *others]
         self._found = Found()
         self._large: Sequence[Tensor] = ()
+        self._last: Snapshot | None = None  # for a pass that finds everything as the last one did
         self.created: set[str] = set()
         for module in self._reached:
             refuse_scripts(module)
 
     @contextlib.contextmanager
-    def isolate(self, batched: Callable[[Tensor], Tensor] | None = None, held: Iterable[object] = ()) -> Iterator[None]:
+    def isolate(self, batched: Callable[[Tensor], Tensor] | None = None, held: Sequence[object] = ()) -> Iterator[None]:
         """Return a context in which modules hold copies of buffers and tensors; on exit, also after errors, restore everything.
 
         Args:
             batched: copies a buffer, if each example gets its own copy to write into.
             held: objects that examples hold, and may share with others.
         """
-        snapshot = Snapshot(batched or torch.clone, self.iter_parameters, self._found)
+        last, self._last = self._last, None  # not for passes that run inside this one
+        again = last is not None and not batched and not held and last.begin_again()
+        snapshot = last if last is not None and again else Snapshot(batched or torch.clone, self.iter_parameters, self._found)
         modes = _save_modes()  # last, as nothing would restore them if it failed later
         _begun[snapshot] = modes, self, threading.current_thread()
         try:
-            for function in self._functions:
-                snapshot.save_function(function)
-            # Anything may have been added, or defined anew, since the last pass.
-            for root in (*self._roots, *held):
-                snapshot.save(root)
-            snapshot.save_global_hooks()
-            self._reached, self._found, self._large = snapshot.modules, snapshot.found, snapshot.large
+            if not again:
+                self._fill(snapshot, held)
             with forbid_calls():
                 yield
         finally:
@@ -91,6 +90,17 @@ class Guard:
                 "the model or loss draws from a generator of Python or NumPy of its own, whose numbers could not be new for each "
                 "example; draw with torch, or from the global generators of `random` and `numpy.random`"
             )
+        self._last = snapshot.keep() if not batched and not held else None
+
+    def _fill(self, snapshot: Snapshot, held: Iterable[object]) -> None:
+        """Save everything: anything may have been added, or defined anew, since the last pass."""
+        for function in self._functions:
+            snapshot.save_function(function)
+        for root in (*self._roots, *held):
+            snapshot.save(root)
+        snapshot.save_global_hooks()
+        snapshot.note_identities()
+        self._reached, self._found, self._large = snapshot.modules, snapshot.found, snapshot.large
 
     def _end(self, snapshot: Snapshot, modes: Restore) -> None:
         """Restore what a pass replaced; after an exception, this can be called again."""

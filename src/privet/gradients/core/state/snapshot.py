@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["COPIED", "Found", "Snapshot", "refuse_scripts"]
+__all__ = ["COPIED", "Snapshot", "refuse_scripts"]
 
 import functools
 import itertools
-import operator
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.state.bindings import Bindings, read_bindings
-from privet.gradients.core.state.contents import CONSTANT, Contents, is_same_table, read_contents, restore_table
+from privet.gradients.core.state.bindings import read_bindings
+from privet.gradients.core.state.contents import CONSTANT, is_same_table, read_contents, restore_table
 from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, count_numbers, save_gradient, save_tensor
+from privet.gradients.core.state.identities import Found, Identities, read_global_hooks
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
     FUNCTIONS,
@@ -48,6 +47,7 @@ from privet.gradients.core.state.restoring import (
 )
 from privet.gradients.core.state.special import (
     HELD_BY_DESCRIPTORS,
+    restore_class,
     restore_object,
     save_function_attributes,
     save_kind_attributes,
@@ -59,9 +59,6 @@ _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 1 << 20, 10_000  # most items of a container that is restored; of one whose items are saved too
 COPIED = 1 << 22  # most elements of a module's tensor that is copied
 _FIXED = {types.MemberDescriptorType, types.GetSetDescriptorType}
-_read_global_hooks: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemgetter(
-    *(name for name in vars(nn.modules.module) if name.startswith("_global_") and "hooks" in name)
-)
 _SAVERS = SAVERS | SAVERS_OF_OPAQUE | SAVERS_OF_STORAGES
 _DESCRIPTORS = tuple(HELD_BY_DESCRIPTORS)
 _ON_HEAP = 1 << 9  # of the flags of a class: one defined in Python, or like one, to which an object can change
@@ -69,19 +66,14 @@ _METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType) 
 _HOOKS = {name for name in vars(nn.Module()) if name.endswith("_hooks")}
 
 
-@dataclass(eq=False, slots=True)
-class Found:
-    """What a snapshot found, so that the next one need not look again where nothing has changed.
+class _Parameter(NamedTuple):
+    """A parameter, its class, its attributes, whether it requires a gradient, and a view of its memory, if that is plain."""
 
-    Attributes:
-        modules: contents of modules, by the id of their dictionary.
-        functions: bindings of functions.
-        classes: a copy of a class's attributes, and those that have contents.
-    """
-
-    modules: dict[int, Contents] = field(default_factory=dict)
-    functions: dict[types.FunctionType, Bindings] = field(default_factory=dict)
-    classes: dict[type, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
+    parameter: Tensor
+    kind: type
+    attributes: dict[str, Any]
+    asked: bool
+    memory: Tensor | None
 
 
 class Snapshot:
@@ -111,8 +103,11 @@ class Snapshot:
         self.created: set[str] = set()
         self._empty: list[Any] = []
         self._kinds: list[type] = []  # of the modules
-        self._parameters: list[tuple[Tensor, type, dict[str, Any], bool, Tensor | None]] = []
-        self._undo: list[Restore] = []
+        self._parameters: list[_Parameter] = []
+        self._bound: list[Restore] = []  # of functions and classes
+        self._undo: list[Restore] = []  # of contents
+        self._identities: Identities | None = None
+        self._has_contents = False
         self._known: set[int] = set()
 
     def save_module(self, module: nn.Module) -> None:
@@ -136,7 +131,7 @@ class Snapshot:
             if parameter is not None:
                 attributes = parameter.__dict__  # where quantised parameters keep their scales
                 memory = parameter.data if parameter.layout is torch.strided and not parameter.is_nested else None
-                self._parameters.append((parameter, type(parameter), attributes, parameter.requires_grad, memory))
+                self._parameters.append(_Parameter(parameter, type(parameter), attributes, parameter.requires_grad, memory))
                 if attributes:
                     self.save(attributes)
                 else:
@@ -162,7 +157,7 @@ class Snapshot:
 
     def save_global_hooks(self) -> None:
         """Save the hooks that are called for every module."""
-        tables = _read_global_hooks(vars(nn.modules.module))
+        tables = read_global_hooks()
         for hooks in filter(None, tables):
             self._save_hooks(hooks)
         self._empty += itertools.filterfalse(None, tables)
@@ -194,7 +189,7 @@ class Snapshot:
         for value in bindings.objects if len(functions) < len(bindings.objects) else ():
             if type(value) is not types.FunctionType:
                 self.save(value)
-        self._undo.append(save_function_attributes(function))
+        self._bound.append(save_function_attributes(function))
         for held in (function.__defaults__, function.__kwdefaults__):
             if held:
                 self.save(held)
@@ -215,16 +210,7 @@ class Snapshot:
             else:
                 self.save(value)
 
-        def restore() -> None:
-            if is_same_table(vars(kind), before):
-                return
-            for name in vars(kind).keys() - before.keys():
-                type.__delattr__(kind, name)
-            for name, value in before.items():
-                if name not in vars(kind) or vars(kind)[name] is not value:
-                    type.__setattr__(kind, name, value)
-
-        self._undo += (restore, save_kind_attributes(kind))
+        self._bound += (functools.partial(restore_class, kind, before), save_kind_attributes(kind))
 
     def _read_class(self, kind: type) -> tuple[dict[str, Any], list[Any]]:
         """Return a copy of a class's attributes, and those that have contents, its methods among them."""
@@ -239,8 +225,35 @@ class Snapshot:
         for each in find_user_classes(kind):
             self.save_class(each)
 
+    def note_identities(self) -> None:
+        """Note what was found, if that is no more than which objects are where, for `restore` and for the next pass."""
+        if self._has_contents or self._undo or self._copies or any(memory is None for *_, memory in self._parameters):
+            return
+        parameters = [parameter for parameter, *_ in self._parameters]
+        tables = (table for _, _, table, _ in self._tables)
+        self._identities = Identities(self.found, self.modules, parameters, tables, self._empty)
+
+    def keep(self) -> Snapshot | None:
+        """Return this snapshot, once it is restored, if a pass that finds everything unchanged may begin with it.
+
+        It holds no memory meanwhile, which the user may replace.
+        """
+        if self._identities is None or self.created or self.moved:
+            return None
+        self._parameters = [each._replace(memory=None) for each in self._parameters]
+        return self
+
+    def begin_again(self) -> bool:
+        """Return whether everything is as it was found, and this snapshot serves another pass."""
+        if self._identities is None or not self._identities.are_current():
+            return False
+        self._parameters = [each._replace(memory=each.parameter.data) for each in self._parameters]
+        return True
+
     def restore(self) -> None:
         """Restore everything. It can be called again after an exception, such as an interrupt, at any line of it."""
+        if self._identities is not None and self._identities.are_current():
+            return
         for module, owner, contents in zip(self.modules, self._kinds, self.found.modules.values(), strict=False):
             restore_object(module, owner, contents.own)
             restore_table(contents.own, contents.held)
@@ -261,7 +274,7 @@ class Snapshot:
         for bindings in self.found.functions.values():
             bindings.restore()
         failed: BaseException | None = None
-        for undo in self._undo:
+        for undo in (*self._bound, *self._undo):
             try:
                 undo()
             except BaseException as error:  # the others must be undone nevertheless
@@ -286,6 +299,7 @@ class Snapshot:
         elif isinstance(value, type):
             self._save_kind(value)
         else:
+            self._has_contents |= type(value) is not tuple and not isinstance(value, _METHODS)
             self._save_contents(value, depth)
             self._save_attributes(value, depth - 1)
 

@@ -5,12 +5,22 @@ They are read and written without calling methods of the user's.
 
 from __future__ import annotations
 
-__all__ = ["HELD_BY_DESCRIPTORS", "restore_object", "save_function_attributes", "save_kind_attributes", "save_partial"]
+__all__ = [
+    "HELD_BY_DESCRIPTORS",
+    "read_annotations",
+    "read_function",
+    "read_kind",
+    "restore_class",
+    "restore_object",
+    "save_function_attributes",
+    "save_kind_attributes",
+    "save_partial",
+]
 
 import functools
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privet.errors import USER_ERRORS
@@ -21,7 +31,7 @@ from privet.gradients.core.state.restoring import Restore
 
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__", "__dict__", "__name__", "__qualname__", "__doc__", "__module__")
 _OF_CLASSES = ("__bases__", "__name__", "__qualname__", "__class__")
-_read_function: Callable[[Any], tuple[Any, ...]] = operator.attrgetter(*_OF_FUNCTIONS)
+read_function: Callable[[Any], tuple[Any, ...]] = operator.attrgetter(*_OF_FUNCTIONS)
 _set_class: Callable[[Any, type], None] = vars(object)["__class__"].__set__
 _type: Any = type
 
@@ -36,16 +46,16 @@ def restore_object(value: Any, kind: type, own: dict[str, Any] | None) -> None:
 
 def save_function_attributes(function: types.FunctionType) -> Restore:
     """Save a function's code, its defaults, its names, its documentation and its annotations."""
-    before, annotations = _read_function(function), _read_annotations(function)
+    before, annotations = read_function(function), read_annotations(function)
     kept = dict(annotations or {})
 
     def restore() -> None:
-        if not all(map(operator.is_, _read_function(function), before)):
+        if not all(map(operator.is_, read_function(function), before)):
             for name, old in zip(_OF_FUNCTIONS, before, strict=True):
                 setattr(function, name, old)
         if annotations is None:
             return
-        if _read_annotations(function) is not annotations:
+        if read_annotations(function) is not annotations:
             function.__annotations__ = annotations
         if (annotations or kept) and not is_same_table(annotations, kept):
             restore_table(annotations, kept)
@@ -53,7 +63,7 @@ def save_function_attributes(function: types.FunctionType) -> Restore:
     return restore
 
 
-def _read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
+def read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
     """Return a function's annotations, which some versions of Python evaluate here; None if that fails."""
     try:
         return function.__annotations__
@@ -62,9 +72,14 @@ def _read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
         return None
 
 
+def read_kind(kind: type) -> list[Any]:
+    """Return the bases, the names and the metaclass of a class."""
+    return [_type.__getattribute__(kind, name) for name in _OF_CLASSES]
+
+
 def save_kind_attributes(kind: type) -> Restore:
-    """Save the bases, the names and the metaclass of a class."""
-    before = [_type.__getattribute__(kind, name) for name in _OF_CLASSES]
+    """Save what `read_kind` returns."""
+    before = read_kind(kind)
 
     def restore() -> None:
         for name, old in zip(_OF_CLASSES, before, strict=True):
@@ -72,6 +87,17 @@ def save_kind_attributes(kind: type) -> Restore:
                 _type.__setattr__(kind, name, old)
 
     return restore
+
+
+def restore_class(kind: type, before: Mapping[str, Any]) -> None:
+    """Give a class the attributes that it had."""
+    if is_same_table(vars(kind), before):
+        return
+    for name in vars(kind).keys() - before.keys():
+        _type.__delattr__(kind, name)
+    for name, value in before.items():
+        if name not in vars(kind) or vars(kind)[name] is not value:
+            _type.__setattr__(kind, name, value)
 
 
 def save_partial(value: functools.partial[Any]) -> Restore:

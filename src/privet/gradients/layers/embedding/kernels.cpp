@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::int64_t LANES = 32;        // independent partial sums: several vectors of any width
 constexpr std::int64_t AHEAD = 4;         // lookups, or rows, between prefetching and use
+constexpr std::int64_t MANY = 16;         // rows to set to zero at once
 constexpr std::int64_t LINE = 64;         // bytes per prefetch
 constexpr std::int64_t FETCHED = 1024;    // bytes to prefetch of a gradient or a row; the hardware prefetcher does the rest
 #ifdef __AVX__
@@ -226,6 +227,11 @@ bool add_up(const Lookups<Number> &of, const Number *weights, std::int64_t size,
     for (std::int64_t index = 0; index < size; index++) {
         Number *row = total + index * of.width;
         const std::int64_t begin = begins[index], end = begins[index + 1];
+        if (index + MANY <= size && begins[index + MANY] == begin) {  // a part of the table that no example looked up
+            std::fill_n(row, MANY * of.width, Number{0});
+            index += MANY - 1;
+            continue;
+        }
         if (of.gradient_position == 0)
             prefetch<true>(row + AHEAD * of.width, of.width);  // shared gradients stay in the cache, so writing takes the time
         else

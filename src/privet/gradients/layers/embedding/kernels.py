@@ -52,8 +52,9 @@ def load_kernels() -> Sums:
 def is_consistent(form: Sums) -> bool:
     """Return whether an implementation equals `reference` up to rounding, for all kinds of input that it distinguishes."""
     generator = torch.Generator().manual_seed(0)
-    examples, positions, width, size = 5, 23, 37, 13  # several vectors of any width, and a remainder
-    indices = torch.randint(size, (examples, positions), generator=generator, device="cpu")
+    examples, positions, width, size = 5, 23, 37, 71  # several vectors of any width, and a remainder
+    indices = torch.randint(13, (examples, positions), generator=generator, device="cpu")
+    indices[:, ::5] += 40  # with many rows between them and after them that no example looks up
     own = torch.randn(examples, positions, width, dtype=torch.float64, generator=generator, device="cpu")
     weights = torch.rand(examples, dtype=torch.float64, generator=generator, device="cpu")
     odd = own.clone()
