@@ -87,7 +87,7 @@ def in_module(model, *_):
 
 
 def renamed(model, *_):
-    model.__dict__["title"] = model.__dict__.pop("name")
+    model.__dict__["spare"] = model.__dict__.pop("unused")  # the last one, before and after
 
 
 def another_dictionary(model, *_):
@@ -108,7 +108,9 @@ def submodule(model, *_):
 
 def moved_to_another_table(model, *_):
     # From the end of one table to the beginning of the next: all tables together hold the same.
-    model.layer._buffers["bias"] = model.layer._parameters.pop("bias")
+    moved, others = model.__dict__.pop("unused"), dict(model.layer.__dict__)
+    model.layer.__dict__.clear()
+    model.layer.__dict__.update({"unused": moved, **others})
 
 
 def frozen(model, *_):
@@ -230,6 +232,16 @@ def test_a_pass_inside_another_does_not_end_what_that_one_restores():
         outer.__exit__(None, None, None)
     assert model.name == "model"
     torch.testing.assert_close(model.layer.weight.data, before)
+
+
+def test_other_memory_is_refused_in_every_pass():
+    model, loss, _ = make()
+    guard, before = Guard(model, loss, dict(model.named_parameters())), model.layer.weight.data.clone()
+    for _ in range(3):
+        run(guard)
+        with pytest.raises(UnsupportedModelError, match="by replacing its memory"), guard.isolate():
+            model.layer.weight.data = torch.zeros(2, 3)
+        torch.testing.assert_close(model.layer.weight.data, before)
 
 
 def test_memory_of_parameters_that_is_replaced_between_passes_is_freed():
