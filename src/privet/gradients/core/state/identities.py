@@ -1,7 +1,7 @@
 """Which objects a snapshot found, and where: enough to tell that none of them was replaced since.
 
-Most passes leave, and find, everything as it was. All of it is compared at once here, by iterators in C: one after another, with
-the caches that a pass leaves, the comparisons would take as long as the pass of a small model.
+Most passes leave, and find, everything as it was. All of it is compared at once here, by iterators in C. Object by object, in
+Python, with the processor's caches full of a step's numbers, it took a quarter of a millisecond per pass.
 """
 
 from __future__ import annotations
