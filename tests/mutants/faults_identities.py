@@ -7,6 +7,10 @@ def noticed(change: str) -> tuple[str, ...]:
     return among("test_identities", f"test_what_is_replaced_between_passes_is_noticed[{change}]")
 
 
+def refused(change: str) -> tuple[str, ...]:
+    return among("test_identities", f"test_other_memory_is_refused_in_every_pass[{change}]")
+
+
 SAVED = among("test_identities", "test_contents_are_saved_for_each_pass")
 INSIDE = among("test_identities", "test_a_pass_inside_another_does_not_end_what_that_one_restores")
 
@@ -57,8 +61,17 @@ MUTANTS = [
            "read_global_hooks(),", "",
            noticed("global_table")),
     Mutant("frozen parameters are not noticed", "Identities._read_numbers",
-           "*map(_asks_gradient, each),", "",
+           "*map(_asks_gradient, self._parameters),", "",
            noticed("frozen")),
+    Mutant("the type of parameters is not compared", "read_memory",
+           ", *_read_layout(parameter)", ", parameter.shape",
+           (*noticed("other_type"), *refused("other_type"))),
+    Mutant("strides of parameters are not compared", "read_memory",
+           "parameter.stride(), ", "",
+           (*noticed("other_strides"), *refused("other_strides"))),
+    Mutant("signs of parameters are not compared", "read_memory",
+           "parameter.is_neg(), ", "",
+           (*noticed("other_sign"), *refused("other_sign"))),
     Mutant("attributes of classes are not compared", "Identities.__init__",
            "*map(vars, self._kinds),", "",
            noticed("method")),
@@ -76,7 +89,7 @@ MUTANTS = [
            among("test_identities", "test_memory_of_parameters_that_is_replaced_between_passes_is_freed")),
     Mutant("other memory of parameters stays from the second pass on", "Snapshot.begin_again",
            "self._parameters = [each._replace(memory=each.parameter.data) for each in self._parameters]", "pass",
-           among("test_identities", "test_other_memory_is_refused_in_every_pass")),
+           refused("other_memory")),
     Mutant("a pass shares its snapshot with those inside it", "Guard.isolate",
            "last, self._last = self._last, None", "last = self._last",
            INSIDE),

@@ -121,6 +121,18 @@ def other_memory(model, *_):
     model.layer.weight.data = torch.zeros(2, 3)
 
 
+def other_type(model, *_):
+    model.layer.weight.data = model.layer.weight.data.view(torch.float16).as_strided((2, 3), (3, 1))
+
+
+def other_strides(model, *_):
+    model.layer.weight.data = model.layer.weight.data.as_strided((2, 3), (1, 2))
+
+
+def other_sign(model, *_):
+    model.layer.weight.data = model.layer.weight.data._neg_view()
+
+
 def gradient(model, *_):
     model.layer.weight.grad = torch.zeros(2, 3)
 
@@ -188,8 +200,8 @@ def global_table(*_):
 
 CHANGES = [
     in_module, renamed, another_dictionary, filled, another_class, submodule, moved_to_another_table, frozen, other_memory,
-    gradient, hook, attribute_of_a_parameter, parameter, closure, file, default, code, annotation, other_annotations,
-    attribute_of_a_function, method, attribute_of_a_class, bases, global_hook, global_table,
+    other_type, other_strides, other_sign, gradient, hook, attribute_of_a_parameter, parameter, closure, file, default, code,
+    annotation, other_annotations, attribute_of_a_function, method, attribute_of_a_class, bases, global_hook, global_table,
 ]  # fmt: skip
 
 
@@ -234,13 +246,14 @@ def test_a_pass_inside_another_does_not_end_what_that_one_restores():
     torch.testing.assert_close(model.layer.weight.data, before)
 
 
-def test_other_memory_is_refused_in_every_pass():
+@pytest.mark.parametrize("change", [other_memory, other_type, other_strides, other_sign], ids=lambda change: change.__name__)
+def test_other_memory_is_refused_in_every_pass(change):
     model, loss, _ = make()
     guard, before = Guard(model, loss, dict(model.named_parameters())), model.layer.weight.data.clone()
     for _ in range(3):
         run(guard)
         with pytest.raises(UnsupportedModelError, match="by replacing its memory"), guard.isolate():
-            model.layer.weight.data = torch.zeros(2, 3)
+            change(model)
         torch.testing.assert_close(model.layer.weight.data, before)
 
 

@@ -6,7 +6,7 @@ Python, with the processor's caches full of a step's numbers, it took a quarter 
 
 from __future__ import annotations
 
-__all__ = ["Found", "Identities", "read_global_hooks"]
+__all__ = ["Found", "Identities", "read_global_hooks", "read_memory"]
 
 import itertools
 import operator
@@ -28,7 +28,7 @@ _read_hooks_of_all: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemg
 _read_grad: Callable[[Tensor], Any] = operator.attrgetter("grad")
 _read_hooks: Callable[[Tensor], Any] = operator.attrgetter("_backward_hooks")
 _asks_gradient: Callable[[Tensor], bool] = operator.attrgetter("requires_grad")
-_read_shape: Callable[[Tensor], Any] = operator.attrgetter("shape")
+_read_layout: Callable[[Tensor], Any] = operator.attrgetter("shape", "dtype")
 _read_own = object.__getattribute__
 _values = operator.methodcaller("values")
 _join = itertools.chain.from_iterable
@@ -47,6 +47,11 @@ class Found:
     modules: dict[int, Contents] = field(default_factory=dict)
     functions: dict[types.FunctionType, Bindings] = field(default_factory=dict)
     classes: dict[type, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
+
+
+def read_memory(parameter: Tensor) -> tuple[Any, ...]:
+    """Return where the memory of a parameter is, and how the parameter is laid out in it."""
+    return parameter.data_ptr(), parameter.stride(), parameter.is_conj(), parameter.is_neg(), *_read_layout(parameter)
 
 
 def read_global_hooks() -> tuple[Any, ...]:
@@ -112,6 +117,5 @@ class Identities:
         )
 
     def _read_numbers(self) -> list[Any]:
-        """Return whether parameters require gradients, where their memory is, and their shapes."""
-        each = self._parameters
-        return [*map(_asks_gradient, each), *map(Tensor.data_ptr, each), *map(_read_shape, each)]
+        """Return whether parameters require gradients, where their memory is, and how they are laid out in it."""
+        return [*map(_asks_gradient, self._parameters), *map(read_memory, self._parameters)]

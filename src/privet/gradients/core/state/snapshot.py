@@ -18,7 +18,7 @@ from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import read_bindings
 from privet.gradients.core.state.contents import CONSTANT, is_same_table, read_contents, restore_table
 from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, count_numbers, save_gradient, save_tensor
-from privet.gradients.core.state.identities import Found, Identities, read_global_hooks
+from privet.gradients.core.state.identities import Found, Identities, read_global_hooks, read_memory
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
     FUNCTIONS,
@@ -264,7 +264,7 @@ class Snapshot:
                 restore_table(table, before)
         for parameter, its_kind, attributes, asked, memory in self._parameters:
             restore_object(parameter, its_kind, attributes)
-            if memory is not None and (parameter.data_ptr() != memory.data_ptr() or parameter.shape != memory.shape):
+            if memory is not None and read_memory(parameter) != read_memory(memory):
                 self.moved = True
                 parameter.data = memory
             if parameter.requires_grad != asked:
