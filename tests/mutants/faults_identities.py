@@ -7,6 +7,14 @@ def noticed(change: str) -> tuple[str, ...]:
     return among("test_identities", f"test_what_is_replaced_between_passes_is_noticed[{change}]")
 
 
+def uncopied(*tests: str) -> tuple[str, ...]:
+    return among("test_uncopied", *tests)
+
+
+def undone(program: str) -> tuple[str, ...]:
+    return uncopied(f"test_what_a_pass_changes_is_undone[{program}]")
+
+
 def refused(change: str) -> tuple[str, ...]:
     return among("test_identities", f"test_other_memory_is_refused_in_every_pass[{change}]")
 
@@ -73,7 +81,7 @@ MUTANTS = [
            "parameter.is_neg(), ", "",
            (*noticed("other_sign"), *refused("other_sign"))),
     Mutant("attributes of classes are not compared", "Identities.__init__",
-           "*map(vars, self._kinds),", "",
+           "*map(read_class, self._kinds),", "",
            noticed("method")),
     Mutant("items of annotations are not compared", "Identities.__init__",
            ", *annotations]", "]",
@@ -91,9 +99,57 @@ MUTANTS = [
            "self._parameters = [each._replace(memory=each.parameter.data) for each in self._parameters]", "pass",
            refused("other_memory")),
     Mutant("a pass shares its snapshot with those inside it", "Guard.isolate",
-           "last, self._last = self._last, None", "last = self._last",
+           'vars(self).pop("_last", None)', "self._last",
            INSIDE),
     Mutant("what examples share is not saved again", "Guard.isolate",
            "not held and last.begin_again()", "last.begin_again()",
            among("test_identities", "test_what_examples_share_is_saved_for_each_pass")),
+    Mutant("what a pass inside another found is kept", "Guard.isolate",
+           "self._reached, self._large = outer", "pass",
+           uncopied("test_what_a_pass_inside_another_finds_is_not_what_the_outer_one_found")),
+    Mutant("classes of the user's run after restoring", "Guard._end",
+           "with torch._C.DisableTorchFunctionSubclass():", "if True:",
+           uncopied("test_no_class_of_a_parameter_runs_while_a_pass_is_undone")),
+    Mutant("a snapshot holds its guard", "Snapshot.keep",
+           "self._protected = lambda: iter(())", "pass",
+           among("test_identities", "test_a_guard_is_freed_with_its_last_reference")),
+    Mutant("tensors that are not copied are written to", "Snapshot._save_uncopied",
+           "self.large.append(tensor)", "pass",
+           uncopied("test_tensors_that_are_not_copied_are_not_written_to[[3]]")),
+    Mutant("the layout of tensors that are not copied stays", "Snapshot._save_uncopied",
+           "self._undo.append(save_layout(tensor))", "pass",
+           undone("resized")),
+    Mutant("attributes of tensors that are not copied stay", "Snapshot._save_uncopied",
+           "self._save_attributes(tensor, _DEPTH)", "pass",
+           undone("attribute_of_a_tensor")),
+    Mutant("the flag of tensors that are not copied stays", "save_layout.restore",
+           "x.requires_grad = asked", "pass",
+           undone("frozen")),
+    Mutant("the memory of tensors that are not copied stays", "save_layout.restore",
+           "x.data = whole.as_strided(*place[:3])", "pass",
+           undone("other_memory")),
+    Mutant("slots of parameters are not looked at", "Snapshot.save_module",
+           "self._save_slots(parameter, type(parameter), _DEPTH)", "pass",
+           undone("slot_of_a_parameter")),
+    Mutant("equal modules are one", "list_modules",
+           "id(child) not in known", "child not in found",
+           undone("equal_module")),
+    Mutant("classes that pretend to be others' are believed", "Snapshot.save",
+           "issubclass(type(value), type)", "isinstance(value, type)",
+           undone("pretended_class")),
+    Mutant("methods written in C keep an attribute", "save_builtin.restore",
+           "method.__module__ = before", "pass",
+           undone("method_in_c")),
+    Mutant("bases are looked up once", "find_user_classes",
+           "or found[1] is not bases", "",
+           uncopied("test_bases_that_are_changed_between_passes_are_followed")),
+    Mutant("parameters without numbers may be written to", "Guard.is_protected",
+           "any(x is parameter for parameter in self.iter_parameters())", "False",
+           uncopied("test_the_memory_of_a_parameter_without_numbers_is_not_resized")),
+    Mutant("memory behind parameters without numbers is not compared", "read_memory",
+           " or (parameter.untyped_storage()._cdata, parameter.untyped_storage().nbytes())", "",
+           uncopied("test_no_numbers_stay_behind_a_parameter_without_any")),
+    Mutant("anything is set of a parameter", "GuardedCalls._access_attribute",
+           "func not in _RESTORED", "func == _DATA_SET",
+           uncopied("test_what_torch_keeps_with_a_parameter_is_not_set[grad_dtype-loop]")),
 ]  # fmt: skip

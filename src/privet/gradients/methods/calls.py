@@ -127,8 +127,8 @@ class GuardedCalls(TorchFunctionMode):
             raise UnsupportedModelError(
                 "the model or loss writes to .grad itself; Privet computes, clips and noises gradients: return the loss"
             )
-        if name == "__set__" and func == _DATA_SET and not is_batched(args[0]) and self._guard.is_protected(args[0]):
-            if not _is_same(args[0], args[1]):
+        if name == "__set__" and func not in _RESTORED and not is_batched(args[0]) and self._guard.is_protected(args[0]):
+            if func != _DATA_SET or not _is_same(args[0], args[1]):
                 raise WriteError(_WRITTEN)
             return None
         return func(*args)
@@ -168,6 +168,7 @@ RULED = {F.batch_norm, F.instance_norm}  # their rules leave the running statist
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
+_RESTORED = (_GRAD_SET, _TENSOR.requires_grad.__set__)  # what a pass may set of parameters, too
 # Functions whose batching rule, or the rule of their gradient, is wrong in some version of torch.
 UNRELIABLE = {
     torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_,

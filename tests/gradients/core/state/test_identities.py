@@ -1,5 +1,7 @@
 """A pass that finds everything as it was begins with the last snapshot; whatever was replaced since is noticed."""
 
+import gc
+import weakref
 from collections import OrderedDict
 
 import pytest
@@ -63,7 +65,12 @@ def test_a_pass_that_finds_everything_unchanged_begins_with_the_last_snapshot():
     assert guard._last is first
 
 
-@pytest.mark.parametrize("contents", [[1], {"a": 1}, torch.zeros(2), nn.BatchNorm1d(2), torch.Generator()], ids=type)
+CONTENTS = [
+    [1], {"a": 1}, torch.zeros(2), torch.zeros(2, requires_grad=True), nn.BatchNorm1d(2), torch.Generator(), "a".join,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("contents", CONTENTS, ids=type)
 def test_contents_are_saved_for_each_pass(contents):
     model, loss, _ = make()
     model.more = contents
@@ -255,6 +262,20 @@ def test_other_memory_is_refused_in_every_pass(change):
         with pytest.raises(UnsupportedModelError, match="by replacing its memory"), guard.isolate():
             change(model)
         torch.testing.assert_close(model.layer.weight.data, before)
+
+
+def test_a_guard_is_freed_with_its_last_reference():
+    model, loss, _ = make()
+    guard = Guard(model, loss, dict(model.named_parameters()))
+    run(guard)
+    memory, freed = StorageWeakRef(model.layer.weight.untyped_storage()), weakref.ref(guard)
+    gc.disable()
+    try:
+        del guard, model
+        assert freed() is None
+        assert memory.expired()
+    finally:
+        gc.enable()
 
 
 def test_memory_of_parameters_that_is_replaced_between_passes_is_freed():

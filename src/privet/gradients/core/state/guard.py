@@ -22,9 +22,9 @@ from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
 from privet.gradients.core.state.held_tensors import data_pointer, list_parts
 from privet.gradients.core.state.identities import Found
-from privet.gradients.core.state.reachable import find_modules, list_modules, unwrap_all
+from privet.gradients.core.state.reachable import find_modules, list_modules, refuse_scripts, unwrap_all
 from privet.gradients.core.state.restoring import Restore
-from privet.gradients.core.state.snapshot import COPIED, Snapshot, refuse_scripts
+from privet.gradients.core.state.snapshot import Snapshot
 
 # The passes that run, or that ended without being restored, in the order in which they began: what they replaced, the function
 # that puts torch's modes back, their guard and their thread.
@@ -51,7 +51,7 @@ class Guard:
         self._roots, self._reached = [model, loss_fn, *others], [*list_modules(model), *others]
         self._found = Found()
         self._large: Sequence[Tensor] = ()
-        self._last: Snapshot | None = None  # for a pass that finds everything as the last one did
+        self._last: Snapshot | None = None  # for a pass that finds everything as it did
         self.created: set[str] = set()
         for module in self._reached:
             refuse_scripts(module)
@@ -64,14 +64,16 @@ class Guard:
             batched: copies a buffer, if each example gets its own copy to write into.
             held: objects that examples hold, and may share with others.
         """
-        last, self._last = self._last, None  # not for passes that run inside this one
+        last = vars(self).pop("_last", None)  # not for passes inside this one, or in another thread
         again = last is not None and not batched and not held and last.begin_again()
+        outer = (self._reached, self._large) if any(guard is self for _, guard, _ in _begun.values()) else None
         snapshot = last if last is not None and again else Snapshot(batched or torch.clone, self.iter_parameters, self._found)
         modes = _save_modes()  # last, as nothing would restore them if it failed later
         _begun[snapshot] = modes, self, threading.current_thread()
         try:
             if not again:
                 self._fill(snapshot, held)
+            self._reached, self._found, self._large = snapshot.modules, snapshot.found, snapshot.large
             with forbid_calls():
                 yield
         finally:
@@ -80,6 +82,9 @@ class Guard:
             except BaseException:  # such as an interrupt that no signal announces, whose second does not follow at once
                 self._end(snapshot, modes)
                 raise
+            finally:
+                if outer is not None:
+                    self._reached, self._large = outer
         if snapshot.moved:
             raise UnsupportedModelError(
                 "the model or loss writes to a parameter, by replacing its memory, while it runs on an example; change "
@@ -100,11 +105,11 @@ class Guard:
             snapshot.save(root)
         snapshot.save_global_hooks()
         snapshot.note_identities()
-        self._reached, self._found, self._large = snapshot.modules, snapshot.found, snapshot.large
 
     def _end(self, snapshot: Snapshot, modes: Restore) -> None:
         """Restore what a pass replaced; after an exception, this can be called again."""
-        snapshot.restore()
+        with torch._C.DisableTorchFunctionSubclass():  # classes of the user's would run after what they changed is restored
+            snapshot.restore()
         self.created |= snapshot.created
         modes()
         # With the passes that ran inside of it: restored later, they would bring this pass's state back.
@@ -113,13 +118,15 @@ class Guard:
 
     @property
     def modules(self) -> Sequence[nn.Module]:
-        """The modules that the last pass found, or those of the model and the loss before the first."""
+        """The modules that the current or the last pass found, or those of the model and the loss before the first."""
         return self._reached
 
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""
         places = {data_pointer(part) for part in list_parts(x)} - {None}
-        return bool(places) and not places.isdisjoint(self._protected_pointers())
+        if not places:  # without numbers
+            return any(x is parameter for parameter in self.iter_parameters())
+        return not places.isdisjoint(self._protected_pointers())
 
     def iter_parameters(self) -> Iterator[Tensor]:
         """Yield the parameters of all reachable modules, trained or not."""
@@ -127,10 +134,7 @@ class Guard:
             yield from (parameter for parameter in module._parameters.values() if parameter is not None)
 
     def _protected_pointers(self) -> set[int | None]:
-        buffers = (x for module in self._reached for x in module._buffers.values() if x is not None and x.numel() > COPIED)
-        held = (x for module in self._reached for x in module.__dict__.values() if isinstance(x, Tensor))
-        uncopied = (x for x in held if x.requires_grad or x.numel() > COPIED)
-        protected = (*self.iter_parameters(), *buffers, *uncopied, *self._large)
+        protected = (*self.parameters.values(), *self.iter_parameters(), *self._large)
         return {data_pointer(part) for x in protected for part in list_parts(x)}
 
 

@@ -39,6 +39,25 @@ def save_gradient(x: Tensor) -> Restore:
     return restore
 
 
+def save_layout(x: Tensor) -> Restore:
+    """Save where the memory of a tensor is, how it is laid out, and whether it requires a gradient, but not its numbers."""
+    if x.is_nested or x.layout != torch.strided:
+        return _save_all(list_parts(x)) if x.layout in _PARTS else _do_nothing
+    place, asked, whole = _place(x), x.requires_grad, x.detach()
+
+    def restore() -> None:
+        if _place(x) != place:
+            x.data = whole.as_strided(*place[:3])
+        if x.requires_grad != asked and x.is_leaf:
+            x.requires_grad = asked
+
+    return restore
+
+
+def _do_nothing() -> None:
+    """For nested tensors and others that cannot be given other memory."""
+
+
 def save_tensor(x: Tensor) -> Restore:
     """Save a tensor's memory and its numbers."""
     if x.is_nested or (x.layout in _PARTS and x.layout != torch.sparse_coo):  # it cannot be given other memory
@@ -60,7 +79,7 @@ def save_tensor(x: Tensor) -> Restore:
         if _place(x) != place:  # resized, or given other memory
             x.data = whole.as_strided(*place[:3])
         if x.requires_grad != asked and x.is_leaf:
-            x.requires_grad_(asked)
+            x.requires_grad = asked  # not by the method, which torch refuses inside vmap
         # An array that shares a tensor's memory is written to without a new version, and an inference tensor has none.
         if version is None or x._version != version or (plain and not torch.equal(_bits(memory), _bits(numbers))):
             with torch.inference_mode(version is None):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from privet.gradients.core.state.bindings import Bindings
 from privet.gradients.core.state.contents import Contents
-from privet.gradients.core.state.special import read_annotations, read_function, read_kind
+from privet.gradients.core.state.special import read_annotations, read_class, read_function, read_kind
 
 _GLOBALS = vars(nn.modules.module)
 _read_hooks_of_all: Callable[[dict[str, Any]], tuple[Any, ...]] = operator.itemgetter(
@@ -41,17 +41,20 @@ class Found:
     Attributes:
         modules: contents of modules, by the id of their dictionary.
         functions: bindings of functions.
-        classes: a copy of a class's attributes, and those that have contents.
+        classes: by the id of a class, which may be equal to another, itself, a copy of its attributes, and those that have
+            contents.
     """
 
     modules: dict[int, Contents] = field(default_factory=dict)
     functions: dict[types.FunctionType, Bindings] = field(default_factory=dict)
-    classes: dict[type, tuple[dict[str, Any], list[Any]]] = field(default_factory=dict)
+    classes: dict[int, tuple[type, dict[str, Any], list[Any]]] = field(default_factory=dict)
 
 
 def read_memory(parameter: Tensor) -> tuple[Any, ...]:
     """Return where the memory of a parameter is, and how the parameter is laid out in it."""
-    return parameter.data_ptr(), parameter.stride(), parameter.is_conj(), parameter.is_neg(), *_read_layout(parameter)
+    # Without numbers it has no place, but it may still have memory.
+    place = parameter.data_ptr() or (parameter.untyped_storage()._cdata, parameter.untyped_storage().nbytes())
+    return place, parameter.stride(), parameter.is_conj(), parameter.is_neg(), *_read_layout(parameter)
 
 
 def read_global_hooks() -> tuple[Any, ...]:
@@ -64,7 +67,7 @@ class Identities:
 
     Args:
         found: contents of modules, bindings of functions, and attributes of classes.
-        modules, parameters: those found. Parameters have neither gradients nor hooks.
+        modules, parameters: those found. Parameters have neither hooks nor attributes.
         tables: of parameters, buffers and submodules.
         empty: containers without items.
     """
@@ -78,10 +81,10 @@ class Identities:
         empty: Sequence[Any],
     ) -> None:
         self._objects, self._parameters, self._empty = [*modules, *parameters], parameters, empty
-        self._functions, self._kinds = found.functions, list(found.classes)
+        self._functions, self._kinds = found.functions, [kind for kind, *_ in found.classes.values()]
         annotations = [each for each in map(read_annotations, found.functions) if each is not None]
         own = [contents.own for contents in found.modules.values()]
-        self._tables: list[Mapping[str, Any]] = [*own, *tables, *map(vars, self._kinds), *annotations]
+        self._tables: list[Mapping[str, Any]] = [*own, *tables, *map(read_class, self._kinds), *annotations]
         self._lengths, self._names = self._read_lengths(), self._read_names()
         self._bound, self._numbers = list(self._read_bound()), self._read_numbers()
 

@@ -10,6 +10,7 @@ __all__ = [
     "find_reachable",
     "list_modules",
     "read_attributes",
+    "refuse_scripts",
     "unwrap",
     "unwrap_all",
 ]
@@ -20,8 +21,10 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import Binding, read_bindings
 from privet.gradients.core.state.restoring import MISSING
 from privet.gradients.core.state.user_code import is_user_function
@@ -96,11 +99,11 @@ def read_attributes(value: object) -> dict[str, Any] | None:
 def list_modules(root: nn.Module) -> list[nn.Module]:
     """Return a module and all modules inside it, each once; `modules()` takes four times as long, because it builds names."""
     found = [root]
-    known = {root}
+    known = {id(root)}  # not the modules, which may be equal without being the same
     for module in found:
         for child in module._modules.values():
-            if child is not None and child not in known:
-                known.add(child)
+            if child is not None and id(child) not in known:
+                known.add(id(child))
                 found.append(child)
     return found
 
@@ -138,3 +141,12 @@ def unwrap_all(value: object) -> list[types.FunctionType]:
     for each in waiting:
         waiting += unwrap(each)
     return [each for each in waiting if isinstance(each, types.FunctionType)]
+
+
+def refuse_scripts(module: nn.Module) -> None:
+    """Refuse a module whose calls and state Python does not see."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
+            "be kept apart; pass the module that it was made from"
+        )

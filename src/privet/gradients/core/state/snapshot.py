@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COPIED", "Snapshot", "refuse_scripts"]
+__all__ = ["COPIED", "Snapshot"]
 
 import functools
 import itertools
@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import read_bindings
 from privet.gradients.core.state.contents import CONSTANT, is_same_table, read_contents, restore_table
-from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, count_numbers, save_gradient, save_tensor
+from privet.gradients.core.state.held_tensors import SAVERS_OF_STORAGES, count_numbers, save_gradient, save_layout, save_tensor
 from privet.gradients.core.state.identities import Found, Identities, read_global_hooks, read_memory
 from privet.gradients.core.state.opaque import SAVERS_OF_OPAQUE, list_held
 from privet.gradients.core.state.reachable import (
@@ -25,6 +24,7 @@ from privet.gradients.core.state.reachable import (
     find_reachable,
     list_modules,
     read_attributes,
+    refuse_scripts,
     unwrap,
 )
 from privet.gradients.core.state.restoring import (
@@ -47,13 +47,15 @@ from privet.gradients.core.state.restoring import (
 )
 from privet.gradients.core.state.special import (
     HELD_BY_DESCRIPTORS,
+    read_class,
     restore_class,
     restore_object,
+    save_builtin,
     save_function_attributes,
     save_kind_attributes,
     save_partial,
 )
-from privet.gradients.core.state.user_code import find_user_classes, is_user_function
+from privet.gradients.core.state.user_code import find_user_classes, is_of_library, is_user_function
 
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 1 << 20, 10_000  # most items of a container that is restored; of one whose items are saved too
@@ -87,7 +89,7 @@ class Snapshot:
     Attributes:
         modules: those saved, with the ones that are not registered but held by a container, an object or a function.
         found: what the next snapshot need not look at again.
-        large: tensors held otherwise than by modules that are too large to be saved.
+        large: tensors that are neither parameters nor saved: the large ones, and those of modules that require a gradient.
         created: names of parameters and submodules that were bound by the time of `restore`.
         moved: whether the memory of a parameter had been replaced by the time of `restore`.
         drawn: whether numbers had been drawn by then from a generator of Python or NumPy that is not a global one.
@@ -140,13 +142,15 @@ class Snapshot:
                     self._undo.append(save_gradient(parameter))
                 if parameter._backward_hooks:
                     self._save_hooks(parameter._backward_hooks)
+                if type(parameter) is not nn.Parameter:
+                    self._save_slots(parameter, type(parameter), _DEPTH)
         for name, buffer in buffers.items():
-            if buffer is not None and buffer.numel() <= COPIED:
+            if buffer is not None:
                 buffers[name] = self._copied(buffer)
         self._empty += contents.empty
         for name, value in contents.others:
             if isinstance(value, Tensor):
-                own[name] = value if value.requires_grad or value.numel() > COPIED else self._copied(value)
+                own[name] = self._copied(value)
             elif name in _HOOKS:
                 self._save_hooks(value)
             else:
@@ -166,14 +170,29 @@ class Snapshot:
         """Save a table of hooks and what the hooks use; of functions of libraries, only the modules that they use."""
         self._undo.append(save_items(hooks))
         for hook in list(hooks.values()):
-            for value in find_reachable(hook).values() if _is_of_library(hook) else (hook,):
+            for value in find_reachable(hook).values() if is_of_library(hook) else (hook,):
                 if value is hook or isinstance(value, nn.Module):
                     self.save(value)
 
     def _copied(self, tensor: Tensor) -> Tensor:
+        """Return the copy of a module's tensor, or the tensor itself if it is too large or requires a gradient."""
         if id(tensor) not in self._copies:
-            self._copies[id(tensor)] = self._copy(tensor)
+            kept = tensor.requires_grad or tensor.numel() > COPIED
+            self._copies[id(tensor)] = self._save_uncopied(tensor) if kept else self._copy(tensor)
         return self._copies[id(tensor)]
+
+    def _save_uncopied(self, tensor: Tensor) -> Tensor:
+        """Save all of a tensor but its numbers, which may not be written to, and return it."""
+        self.large.append(tensor)
+        self._undo.append(save_layout(tensor))
+        if tensor.is_leaf and tensor.grad is not None:
+            self._undo.append(save_gradient(tensor))
+        if tensor._backward_hooks:
+            self._save_hooks(tensor._backward_hooks)
+        if id(tensor) not in self._known:
+            self._known.add(id(tensor))
+            self._save_attributes(tensor, _DEPTH)
+        return tensor
 
     def save_function(self, function: types.FunctionType) -> None:
         """Save the bindings of a function, once, and the objects bound; and so of the functions that it names."""
@@ -201,24 +220,23 @@ class Snapshot:
 
     def save_class(self, kind: type) -> None:
         """Save the attributes of a user's class, once."""
-        if kind in self.found.classes:
+        if id(kind) in self.found.classes:
             return
-        before, objects = self.found.classes[kind] = self._read_class(kind)
+        _, before, objects = self.found.classes[id(kind)] = self._read_class(kind)
         for value in objects:
             if type(value) is types.FunctionType:
                 self.save_function(value)
             else:
                 self.save(value)
-
         self._bound += (functools.partial(restore_class, kind, before), save_kind_attributes(kind))
 
-    def _read_class(self, kind: type) -> tuple[dict[str, Any], list[Any]]:
-        """Return a copy of a class's attributes, and those that have contents, its methods among them."""
-        earlier = self._earlier.classes.get(kind)
-        if earlier is not None and is_same_table(vars(kind), earlier[0]):
+    def _read_class(self, kind: type) -> tuple[type, dict[str, Any], list[Any]]:
+        """Return a class, a copy of its attributes, and those that have contents, its methods among them."""
+        earlier = self._earlier.classes.get(id(kind))
+        if earlier is not None and earlier[0] is kind and is_same_table(read_class(kind), earlier[1]):
             return earlier
-        before = dict(vars(kind))
-        return before, [value for value in before.values() if type(value) not in _FIXED and type(value) not in CONSTANT]
+        before = dict(read_class(kind))
+        return kind, before, [value for value in before.values() if type(value) not in _FIXED and type(value) not in CONSTANT]
 
     def _save_kind(self, kind: type) -> None:
         """Save the user's classes that a class is or inherits from, and what their methods use."""
@@ -229,17 +247,17 @@ class Snapshot:
         """Note what was found, if that is no more than which objects are where, for `restore` and for the next pass."""
         if self._has_contents or self._undo or self._copies or any(memory is None for *_, memory in self._parameters):
             return
-        parameters = [parameter for parameter, *_ in self._parameters]
-        tables = (table for _, _, table, _ in self._tables)
+        parameters, tables = [each.parameter for each in self._parameters], (table for _, _, table, _ in self._tables)
         self._identities = Identities(self.found, self.modules, parameters, tables, self._empty)
 
     def keep(self) -> Snapshot | None:
         """Return this snapshot, once it is restored, if a pass that finds everything unchanged may begin with it.
 
-        It holds no memory meanwhile, which the user may replace.
+        Meanwhile it holds neither its guard, which holds it, nor the memory of parameters, which the user may replace.
         """
         if self._identities is None or self.created or self.moved:
             return None
+        self._protected = lambda: iter(())
         self._parameters = [each._replace(memory=None) for each in self._parameters]
         return self
 
@@ -268,7 +286,7 @@ class Snapshot:
                 self.moved = True
                 parameter.data = memory
             if parameter.requires_grad != asked:
-                parameter.requires_grad_(asked)
+                parameter.requires_grad = asked  # not by the method, which torch refuses inside vmap
         for container in filter(None, self._empty):
             container.clear()
         for bindings in self.found.functions.values():
@@ -296,7 +314,7 @@ class Snapshot:
         if isinstance(value, types.FunctionType):
             if is_user_function(value):
                 self.save_function(value)
-        elif isinstance(value, type):
+        elif issubclass(type(value), type):  # `isinstance` believes what an object says of its class
             self._save_kind(value)
         else:
             self._has_contents |= type(value) is not tuple and not isinstance(value, _METHODS)
@@ -326,6 +344,8 @@ class Snapshot:
                 for item in items:
                     self.save(item, depth - 1)
         elif isinstance(value, _METHODS):
+            if isinstance(value, types.BuiltinMethodType) and not isinstance(value.__self__, type | types.ModuleType):
+                self._undo.append(save_builtin(value))
             self.save(value.__self__, depth)
             self.save(getattr(value, "__func__", None), depth)
         elif isinstance(value, functools.partial):
@@ -373,23 +393,7 @@ class Snapshot:
         return value.requires_grad and any(value is parameter for parameter in self._protected())
 
 
-def _is_of_library(hook: Any) -> bool:
-    """Return whether a hook is a function, or a method, of an installed library: what it records is the library's business."""
-    while isinstance(hook, functools.partial | types.MethodType):
-        hook = hook.func if isinstance(hook, functools.partial) else hook.__func__
-    return isinstance(hook, types.FunctionType) and not is_user_function(hook)
-
-
 @functools.lru_cache(maxsize=1024)
 def _holds_more(kind: type) -> bool:
     """Return whether modules of a class hold more than attributes in a dictionary."""
     return bool(list_slots(kind)) or issubclass(kind, (*CONTAINERS, *_SAVERS))
-
-
-def refuse_scripts(module: nn.Module) -> None:
-    """Refuse a module whose calls and state Python does not see."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise UnsupportedModelError(
-            "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
-            "be kept apart; pass the module that it was made from"
-        )

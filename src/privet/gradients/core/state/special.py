@@ -8,10 +8,12 @@ from __future__ import annotations
 __all__ = [
     "HELD_BY_DESCRIPTORS",
     "read_annotations",
+    "read_class",
     "read_function",
     "read_kind",
     "restore_class",
     "restore_object",
+    "save_builtin",
     "save_function_attributes",
     "save_kind_attributes",
     "save_partial",
@@ -72,6 +74,10 @@ def read_annotations(function: types.FunctionType) -> dict[str, Any] | None:
         return None
 
 
+# Attributes of a class, also where its metaclass says otherwise.
+read_class: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+
+
 def read_kind(kind: type) -> list[Any]:
     """Return the bases, the names and the metaclass of a class."""
     return [_type.__getattribute__(kind, name) for name in _OF_CLASSES]
@@ -91,13 +97,24 @@ def save_kind_attributes(kind: type) -> Restore:
 
 def restore_class(kind: type, before: Mapping[str, Any]) -> None:
     """Give a class the attributes that it had."""
-    if is_same_table(vars(kind), before):
+    own = read_class(kind)
+    if is_same_table(own, before):
         return
-    for name in vars(kind).keys() - before.keys():
+    for name in own.keys() - before.keys():
         _type.__delattr__(kind, name)
     for name, value in before.items():
-        if name not in vars(kind) or vars(kind)[name] is not value:
+        if name not in own or own[name] is not value:
             _type.__setattr__(kind, name, value)
+
+
+def save_builtin(method: types.BuiltinMethodType) -> Restore:
+    """Save the only attribute of a method written in C that can be set."""
+    before: Any = method.__module__
+
+    def restore() -> None:
+        method.__module__ = before
+
+    return restore
 
 
 def save_partial(value: functools.partial[Any]) -> Restore:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["find_user_classes", "is_user_code", "is_user_function"]
+__all__ = ["find_user_classes", "is_of_library", "is_user_code", "is_user_function"]
 
 import functools
-import inspect
 import os
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 _PYTHON = Path(os.__file__).parent
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -31,10 +32,28 @@ def is_user_function(function: types.FunctionType) -> bool:
     return is_user_code(function.__globals__.get("__name__") or "") or is_user_code(function.__module__ or "")
 
 
-@functools.lru_cache(maxsize=1024)
+def is_of_library(hook: Any) -> bool:
+    """Return whether a hook is a function, or a method, of an installed library: what it records is the library's business."""
+    while isinstance(hook, functools.partial | types.MethodType):
+        hook = hook.func if isinstance(hook, functools.partial) else hook.__func__
+    return isinstance(hook, types.FunctionType) and not is_user_function(hook)
+
+
 def find_user_classes(kind: type) -> tuple[type, ...]:
     """Return a class, its bases and its metaclasses that are user code: defined neither in Python nor in an installed library."""
-    return tuple(each for each in (*kind.__mro__, *inspect.getmro(type(kind))) if _is_user_class(each))
+    bases = _read_bases(kind)
+    found = _known.get(id(kind))
+    if found is None or found[0] is not kind or found[1] is not bases:  # the bases can be changed
+        if len(_known) >= _KNOWN:
+            _known.clear()
+        found = _known[id(kind)] = kind, bases, tuple(filter(_is_user_class, (*bases, *_read_bases(type(kind)))))
+    return found[2]
+
+
+_read_bases: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
+_KNOWN = 1024  # most classes that are remembered
+# By the class's id, as classes may be equal without being the same: the class, its bases, and what was found.
+_known: dict[int, tuple[type, tuple[type, ...], tuple[type, ...]]] = {}
 
 
 def _is_user_class(kind: type) -> bool:
