@@ -1,6 +1,7 @@
 """All faults that the suite must detect: an operation joins by an entry in the table of its family."""
 
 import faults_accounting
+import faults_apart
 import faults_convex
 import faults_convolution
 import faults_correlated
@@ -29,6 +30,7 @@ MUTANTS = [
     *faults_identities.MUTANTS,
     *faults_integrations.MUTANTS,
     *faults_passes.MUTANTS,
+    *faults_apart.MUTANTS,
     *faults_linear.MUTANTS,
     *faults_convolution.MUTANTS,
     *faults_correlated.MUTANTS,

@@ -15,6 +15,7 @@ __all__ = [
     "PhysicalCall",
     "check_not_nested",
     "end_left_levels",
+    "get_unwrapped",
     "is_batched",
     "is_wrapped",
     "note_pass",
@@ -57,6 +58,12 @@ def is_batched(x: object) -> bool:
 def is_wrapped(x: object) -> bool:
     """Return whether this is a tensor of vmap, or of another transform of `torch.func`, which may hold a batched one."""
     return isinstance(x, Tensor) and _functorch.is_functorch_wrapped_tensor(x)
+
+
+def get_unwrapped(x: Tensor) -> Tensor:
+    """Return the tensor of all examples that is behind one of vmap's."""
+    found: Tensor = _functorch.get_unwrapped(x)
+    return found
 
 
 def is_differentiable(x: Tensor) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 __all__ = ["SplitError", "agree", "agree_on"]
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,10 +64,19 @@ def agree_on(values: Sequence[Any]) -> Any:
         SplitError: the examples differ.
     """
     kinds: dict[Any, int] = {}
-    which = [kinds.setdefault(value, len(kinds)) for value in values]
+    which = [kinds.setdefault(_to_key(value), len(kinds)) for value in values]
     if len(kinds) > 1:
         raise SplitError(_group_positions(torch.tensor(which, device="cpu")))
     return values[0]
+
+
+def _to_key(value: Any) -> Any:
+    """Return what is equal for the same values only: 0.0 is not −0.0, 1 is not True, and NaN is itself."""
+    if type(value) is tuple:
+        return tuple(map(_to_key, value))
+    if isinstance(value, float | complex):
+        return type(value), struct.pack("dd", value.real, value.imag)
+    return type(value), value
 
 
 def _to_bytes(values: Tensor) -> Tensor:

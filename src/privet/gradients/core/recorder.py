@@ -73,7 +73,7 @@ class Recorder:
         self.low_precision = False
         self._leaves = {id(parameter): Leaf(parameter, name=name) for name, parameter in parameters.items()}
         self._names = {id(parameter): name for name, parameter in parameters.items()}
-        self._unfollowed: dict[int, Tensor] = {}
+        self._unfollowed: dict[int, tuple[Tensor, int]] = {}
         self._physical: frozenset[int] = frozenset()  # ids of the physical tensors that a rule was given, while it runs
         self.anchor = _anchor(next(iter(parameters.values())).device)
 
@@ -90,12 +90,12 @@ class Recorder:
         """Follow an unbatched tensor that requires a gradient; return whether it depends on a followed parameter."""
         if id(tensor) in self._leaves:
             return True
-        if id(tensor) in self._unfollowed:
+        if id(tensor) in self._unfollowed and self._unfollowed[id(tensor)][1] == tensor._version:  # else, it was written to
             return False
         sources, others = self._sources(tensor)
         self.foreign += others
         if not sources:
-            self._unfollowed[id(tensor)] = tensor
+            self._unfollowed[id(tensor)] = tensor, tensor._version
             return False
         if all(gradient_dtype(x) == x.dtype for x in (tensor, *(self.parameters[name] for name in sources))):
             self.derive(tensor, sources)

@@ -6,7 +6,7 @@ must not hold what was computed for somebody else.
 
 from __future__ import annotations
 
-__all__ = ["REPLACED", "REPLACED_TOGETHER"]
+__all__ = ["REPLACED", "REPLACED_TOGETHER", "list_spellings"]
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -107,7 +107,8 @@ def _resize(input: Tensor, *size: Any, **options: Any) -> Tensor:
     return found
 
 
-def _spellings(*names: str) -> Sequence[Any]:
+def list_spellings(*names: str) -> Sequence[Any]:
+    """Return the functions, methods and operators of these names."""
     operators = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
     functions = [getattr(owner, name, None) for owner in (torch, Tensor) for name in names]
     return [each for each in (*functions, *operators, *(each.default for each in operators if hasattr(each, "default"))) if each]
@@ -116,8 +117,8 @@ def _spellings(*names: str) -> Sequence[Any]:
 # What computes a function in every pass.
 REPLACED: dict[Any, Callable[..., Any]] = {
     F.ctc_loss: _ctc_loss, torch.ctc_loss: _ctc_loss, F.grid_sample: _sample_by(F.grid_sample), Tensor.resize_: _resize,
-    **{each: _sample_by(each) for each in _spellings("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")},
-    **{each: _fill_with_zeros(each) for each in _spellings(
+    **{each: _sample_by(each) for each in list_spellings("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")},
+    **{each: _fill_with_zeros(each) for each in list_spellings(
         "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "new"
     )},
     **{each: partial(each, check_invariants=True) for each in (
@@ -127,6 +128,6 @@ REPLACED: dict[Any, Callable[..., Any]] = {
 # What computes it for several examples, or clients, instead of torch's batching rule.
 REPLACED_TOGETHER: dict[Any, Callable[..., Any]] = {
     F.embedding: _embedding,
-    **dict.fromkeys(_spellings("embedding"), _embedding_operator),
+    **dict.fromkeys(list_spellings("embedding"), _embedding_operator),
     torch.index_fill: _index_fill, Tensor.index_fill: _index_fill, Tensor.index_fill_: _index_fill_in_place, F.one_hot: _one_hot,
 }  # fmt: skip

@@ -5,10 +5,11 @@ torch takes a mode off the stack while the mode handles a function.
 
 from __future__ import annotations
 
-__all__ = ["differentiate_inside", "dispatches_to_user", "is_called_back", "watch"]
+__all__ = ["differentiate_inside", "dispatches_to_user", "has_own_operators", "is_called_back", "watch"]
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -73,9 +74,26 @@ def _as_tuple(tensors: Any) -> tuple[Any, ...]:
 
 @functools.cache
 def dispatches_to_user(kind: type) -> bool:
-    """Return whether calls with tensors of this class go through a `__torch_function__` that a user wrote."""
-    module = kind.__module__
-    return not module.startswith(("torch.", "privet.")) and not has_operators(module) and _dispatch_of(kind) not in _OF_TORCH
+    """Return whether calls with tensors of this class go through a `__torch_function__` or dispatch that a user wrote."""
+    if _is_from(kind, "torch", "privet") or has_operators(kind.__module__):
+        return False
+    return _dispatch_of(kind) not in _OF_TORCH or has_own_operators(kind)
+
+
+@functools.cache
+def has_own_operators(kind: Any) -> bool:
+    """Return whether operators below autograd call a class of the user's, with the physical batch.
+
+    Those of torchao compute row by row.
+    """
+    return kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ and not _is_from(kind, "torch", "privet", "torchao")
+
+
+def _is_from(kind: type, *packages: str) -> bool:
+    """Return whether a class is where it says that it is, in one of these packages."""
+    return (
+        kind.__module__.partition(".")[0] in packages and getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind
+    )
 
 
 def _dispatch_of(kind: Any) -> object:

@@ -19,9 +19,15 @@ from privet.gradients.core.batching import is_batched, is_wrapped
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
-from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER
+from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER, list_spellings
 from privet.gradients.layers.random import RULES, Draw
-from privet.gradients.methods.called_back import differentiate_inside, dispatches_to_user, is_called_back, watch
+from privet.gradients.methods.called_back import (
+    differentiate_inside,
+    dispatches_to_user,
+    has_own_operators,
+    is_called_back,
+    watch,
+)
 from privet.gradients.methods.writes import find_written, may_write
 
 _ACCESS = {"__get__", "__set__", "__delete__"}
@@ -169,10 +175,12 @@ _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
 _RESTORED = (_GRAD_SET, _TENSOR.requires_grad.__set__)  # what a pass may set of parameters, too
-# Functions whose batching rule, or the rule of their gradient, is wrong in some version of torch.
+# Functions whose batching rule, or the rule of their gradient, is wrong in some version of torch; and those whose results have a
+# scale for each example, of which torch would keep one.
+_QUANTISING = ("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel")
 UNRELIABLE = {
-    torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_,
-    getattr(F, "linear_cross_entropy", None),
+    torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_, getattr(F, "linear_cross_entropy", None),
+    *list_spellings(*_QUANTISING),
 } - {None}  # fmt: skip
 _WRITTEN = (
     "the model or loss writes to a parameter, or to a large tensor that it holds, while it runs on an example: the result would "
@@ -228,6 +236,8 @@ class SharedCalls(GuardedCalls):
             return self.copy_or_refuse(name, args)
         if func in UNRELIABLE:
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
+        if any(isinstance(x, Tensor) and has_own_operators(type(x)) for x in pytree.tree_leaves((args, options))):
+            raise UntraceableError("a class of tensors of the user's would receive the tensor of all examples")
         return super().call(REPLACED_TOGETHER.get(func, func), name, args, options, written)
 
     def copy_or_refuse(self, name: str, args: Any) -> Any:

@@ -5,24 +5,26 @@ from __future__ import annotations
 __all__ = ["ExampleCalls"]
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.batching import SEQUENCES, check_not_nested, is_batched, is_differentiable, is_wrapped
+from privet.gradients.core.batching import SEQUENCES, check_not_nested, get_unwrapped, is_batched, is_differentiable, is_wrapped
 from privet.gradients.core.consensus import agree_on
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
+from privet.gradients.core.state.held_tensors import data_pointer
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.layers.random import Draw
-from privet.gradients.methods.called_back import is_called_back
+from privet.gradients.methods.called_back import has_own_operators, is_called_back
 from privet.gradients.methods.calls import EXPOSING, HOOKS, RULED, UNRELIABLE, SharedCalls
 from privet.gradients.methods.writes import is_write
 
@@ -48,6 +50,8 @@ class ExampleCalls(SharedCalls):
     def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
         super().__init__(guard, Draw(draws, recorder.token), recorder.examples)
         self._recorder, self._fresh = recorder, batched_from_the_start
+        # By where its memory is: of each pair, one is a copy here and would otherwise be a view of the other.
+        self._copied: dict[int | None, Tensor] = {}
 
     @contextlib.contextmanager
     def for_token(self, token: Tensor) -> Iterator[None]:
@@ -61,7 +65,7 @@ class ExampleCalls(SharedCalls):
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function by its rule; a user-defined class would compute on several examples unseen."""
-        if func not in HANDLERS:
+        if func not in HANDLERS or has_own_operators(kind):
             raise UntraceableError("a function is called through a user-defined class of tensors")
         return self.call(func, getattr(func, "__name__", ""), args, options, written)
 
@@ -80,7 +84,11 @@ class ExampleCalls(SharedCalls):
             indices = resolve_index(recorder, args[1])
             if indices is not None:
                 args = (args[0], indices, *args[2:])
-        batched, asking = _inspect(args, options)
+        batched, asking, foreign = _inspect(args, options)
+        if batched and foreign:
+            raise UntraceableError("a class of tensors of the user's would receive the tensor of all examples")
+        if not self._copied.keys().isdisjoint(_find_memory(x) for x in written):
+            raise UntraceableError("a tensor is written to of which another is a view, and here a copy")
         if batched and (func is torch.autograd.grad or func in UNRELIABLE):
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and func not in RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
@@ -122,7 +130,10 @@ class ExampleCalls(SharedCalls):
             return found
         func = REPLACED_TOGETHER.get(func, func)
         try:
-            return func(*args, **options)
+            found = func(*args, **options)
+            if func is Tensor.__getitem__ and _holds_number(args[1]):
+                self._copied |= {_find_memory(x): x for x in (args[0], found)}
+            return found
         except RuntimeError as error:
             if is_write(name) or "randomness" in str(error):
                 raise
@@ -156,22 +167,31 @@ class ExampleCalls(SharedCalls):
     def _one_by_one(self, func: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function that vmap cannot batch for each example's physical tensor in turn.
 
-        What it reads is a copy of the row: a view would let it reach the rows of others, which lie in the same memory.
+        It is given copies of the rows: a view would let it reach the rows of others, which lie in the same memory. What it wrote
+        is copied back. A result may be an argument itself; another view of one would be written to in vain.
         """
         leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
         if any(map(is_called_back, leaves)):
             raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
         where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
-        read = [not any(leaves[number] is x for x in written) for number in where]
+        batched = [leaves[number] for number in where]
+        changes = [any(leaf is x for x in written) for leaf in batched]
         trees: list[Any] = []
 
         def below(*physical: Tensor) -> Any:
             results, state = [], torch.get_rng_state()
             for position in range(self._recorder.examples):
-                for number, tensor, is_read in zip(where, physical, read, strict=True):
-                    leaves[number] = tensor[position].clone() if is_read else tensor[position]
+                rows = [tensor[position].clone() for tensor in physical]
+                before = list(map(_read_layout, rows))
+                for number, row in zip(where, rows, strict=True):
+                    leaves[number] = row
                 arguments, named = pytree.tree_unflatten(leaves, tree)
-                results.append(pytree.tree_flatten(func(*arguments, **named)))
+                found, spec = pytree.tree_flatten(func(*arguments, **named))
+                if list(map(_read_layout, rows)) != before:
+                    raise UntraceableError("a tensor that a function writes to gets another size or other memory")
+                for tensor, row in itertools.compress(zip(physical, rows, strict=True), changes):
+                    tensor[position].copy_(row)
+                results.append(([_find_argument(x, rows, leaves) for x in found], spec))
             if not torch.equal(state, torch.get_rng_state()):
                 raise UntraceableError("random numbers are drawn from a generator that examples would share")
             trees.append(agree_on([_describe(found, spec) for found, spec in results]) and results[0])
@@ -179,9 +199,39 @@ class ExampleCalls(SharedCalls):
             stacked = tuple(torch.stack(column) for column in columns if isinstance(column[0], Tensor))
             return stacked or (physical[0],)
 
-        made = iter(self._recorder.run_on_physical_batch(below, *(leaves[number] for number in where)))
+        made = iter(self._recorder.run_on_physical_batch(below, *batched))
         first, spec = trees[0]
-        return pytree.tree_unflatten([next(made) if isinstance(leaf, Tensor) else leaf for leaf in first], spec)
+        given = [batched[x.number] if isinstance(x, _Argument) else next(made) if isinstance(x, Tensor) else x for x in first]
+        return pytree.tree_unflatten(given, spec)
+
+
+class _Argument(NamedTuple):
+    """Stands for a result that is one of the batched arguments itself."""
+
+    number: int
+
+
+def _find_argument(result: Any, rows: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
+    """Return a result of a function that was called for one example, or which argument it is.
+
+    Raises:
+        UntraceableError: the result is a view of an argument, or of a kind whose examples cannot be stacked.
+    """
+    if not isinstance(result, Tensor):
+        return result
+    for number, row in enumerate(rows):
+        if result is row:
+            return _Argument(number)
+    if type(result) is not Tensor or result.is_quantized or result.layout not in (torch.strided, torch.sparse_coo):
+        raise UntraceableError("a function returns a tensor of a kind that is not stacked")
+    places = {data_pointer(x) for x in leaves if isinstance(x, Tensor)} - {None}
+    if data_pointer(result) in places:
+        raise UntraceableError("a function that vmap cannot batch returns a view, which may be written to")
+    return result
+
+
+def _read_layout(x: Tensor) -> tuple[Any, ...]:
+    return data_pointer(x), x.shape, x.stride() if x.layout == torch.strided else None, x.dtype
 
 
 def _describe(leaves: list[Any], spec: Any) -> Any:
@@ -192,25 +242,41 @@ def _requires_grad(x: object) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
 
 
-def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the batched tensors among the arguments, and the unbatched ones that require a gradient."""
-    batched, asking = [], []
+def _find_memory(x: Tensor) -> int | None:
+    """Return where the memory of a tensor is, of one that is batched that of all examples."""
+    return data_pointer(get_unwrapped(x) if _is_batched(x) else x)
+
+
+def _holds_number(index: Any) -> bool:
+    """Return whether an index has a number of each example's, which torch would read to return a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return any(isinstance(part, Tensor) and not part.dim() and _is_batched(part) for part in parts)
+
+
+def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Return the batched tensors among the arguments, the unbatched ones that require a gradient, and those of odd classes."""
+    batched: list[Tensor] = []
+    asking: list[Tensor] = []
+    foreign: list[Tensor] = []
     for x in (*args, *options.values()) if options else args:
         if type(x) in _PLAIN:
             continue
         if isinstance(x, Tensor):
             if _is_batched(x):
                 batched.append(x)
-            elif x.requires_grad:
-                asking.append(x)
+            else:
+                if x.requires_grad:
+                    asking.append(x)
+                if type(x) not in _TENSORS and has_own_operators(type(x)):
+                    foreign.append(x)
         elif isinstance(x, SEQUENCES):
-            inner, more = _inspect(x, {})
-            batched += inner
-            asking += more
-    return batched, asking
+            for all_of_them, inner in zip((batched, asking, foreign), _inspect(x, {}), strict=True):
+                all_of_them += inner
+    return batched, asking, foreign
 
 
 _PLAIN = {type(None), bool, int, float, str, torch.dtype}  # kinds of most arguments that are not tensors
+_TENSORS = {Tensor, torch.nn.Parameter}
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 

@@ -11,10 +11,14 @@ __all__ = ["forbid_user_code_on_physical_batch"]
 import contextlib
 import functools
 import itertools
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._functorch.eager_transforms
+import torch.utils.checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from privet._utils.torch_state import is_harmless, read_modes
@@ -22,6 +26,7 @@ from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.wrapping import Place, wrap_for_good
 
 _TRUSTED = ("torch.", "privet.")
+_WITH_HOOKS = (torch.utils.checkpoint, torch.autograd.graph)
 
 
 # One entry for each pass that runs now, in any thread: autograd may run a backward pass in threads of its own.
@@ -64,7 +69,7 @@ def _refuse_modes() -> None:
         if not is_harmless(mode):
             raise UntraceableError("a mode is active that would see all examples")
     top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore: None)(False)
-    if top is not None and not all(map(_is_trusted, top)):
+    if top is not None and not all(map(_is_hook_of_torch, top)):
         raise UntraceableError("user-defined hooks on saved tensors are active")
 
 
@@ -81,14 +86,31 @@ def _is_trusted(code: Any) -> bool:
     return module.startswith(_TRUSTED) and not module.startswith("torch.fx.")
 
 
+def _is_hook_of_torch(hook: Any) -> bool:
+    """Return whether a function is from where torch has the hooks of checkpoints and of `save_on_cpu`.
+
+    Others of torch's compute with the tensors that they are given, and objects of its classes call hooks of the user's.
+    """
+    if type(hook) is not types.FunctionType:
+        return False
+    # By which torch keeps hooks of its own from being compiled.
+    if hook.__globals__ is getattr(sys.modules.get("torch._dynamo.eval_frame"), "__dict__", None):
+        inner = [cell.cell_contents for cell in hook.__closure__ or () if type(cell.cell_contents) is types.FunctionType]
+        return bool(inner) and all(map(_is_hook_of_torch, inner))
+    return any(hook.__globals__ is vars(each) for each in _WITH_HOOKS)
+
+
+def _refuse_unwrapping(*_: Any) -> None:
+    raise UntraceableError("the model or loss asks for the tensor of all examples")
+
+
 def _refuse_own_rules(function: Any, *args: Any) -> None:
     if not function.generate_vmap_rule and not _is_trusted(function):
         raise UntraceableError("an autograd function has a batching rule of its own")
 
 
 def _refuse_user_hooks(pack: Any, unpack: Any) -> None:
-    # Hooks of checkpoints and of `save_on_cpu` are torch's own.
-    if not (_is_trusted(pack) and _is_trusted(unpack)):
+    if not (_is_hook_of_torch(pack) and _is_hook_of_torch(unpack)):
         raise UntraceableError("the model or loss hooks into tensors saved for the backward pass")
 
 
@@ -102,6 +124,7 @@ _REFUSALS: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (torch.autograd.function, "custom_function_call", _refuse_own_rules),
     (torch._C._autograd, "_push_saved_tensors_default_hooks", _refuse_user_hooks),
     (TorchDispatchMode, "__enter__", _refuse_user_modes),
+    (torch._functorch.eager_transforms, "get_unwrapped", _refuse_unwrapping),  # which `torch.func.debug_unwrap` calls
     (torch.autograd.profiler.profile, "__enter__", _refuse_profilers),
     (torch.autograd.profiler.profile, "_start_trace", _refuse_profilers),
 )

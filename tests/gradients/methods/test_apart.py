@@ -1,0 +1,170 @@
+"""Functions that torch cannot batch, and code that torch calls below vmap, keep examples apart."""
+
+import types
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from privet.gradients import per_example_gradients
+from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.core.state.guard import Guard
+from privet.gradients.methods.calls import SharedCalls
+
+
+class Scaled(torch.Tensor):
+    """Its operators scale what they return by the largest number that they see."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        plain = torch.utils._pytree.tree_map(lambda x: x.inner if type(x) is cls else x, args)
+        found = func(*plain, **(kwargs or {}))
+        return found * found.abs().max()
+
+
+class Forged(Scaled):
+    __module__ = "torch.nn.parameter"
+
+
+def largest(module, inputs, output):
+    return output * output.abs().max() if output.is_floating_point() else output
+
+
+def hooked(pack, unpack):
+    def call(layer, x):
+        with saved_tensors_hooks(pack, unpack):
+            return layer(x).tanh()
+
+    return call
+
+
+def watched():
+    module = nn.Identity()
+    module.register_forward_hook(largest)
+    return module
+
+
+def imitation(x):
+    return x * x.abs().max() if x.is_floating_point() else x
+
+
+# A user's function in a file that says that it is torch's, and one that torch wraps.
+IMITATED = types.FunctionType(imitation.__code__, {"__name__": "torch._dynamo.eval_frame", "__builtins__": __builtins__})
+WRAPPED = torch._dynamo.disable(imitation)
+
+
+def written_in_place(layer, x):
+    y = torch.arange(6.0).reshape(2, 3) * x[0, 0]
+    row = y[0, x[0].argmax()]
+    row.mul_(3.0)
+    return layer(x + y.sum(0))
+
+
+def moved(layer, x):
+    y = torch.arange(6.0).reshape(2, 3) * x[0, 0]
+    y.moveaxis(0, 1).mul_(3.0)
+    return layer(x + y.sum(0))
+
+
+def returned(layer, x):
+    out = torch.zeros(1, 3) * x
+    torch.mul(x, 2.0, out=out).add_(1.0)
+    return layer(out)
+
+
+PROGRAMS = {
+    "out_of_another_size": lambda layer, x: layer(torch.mul(x, 2.0, out=torch.empty(0))),
+    "out_of_one_number": lambda layer, x: layer(torch.mul(x, 2.0, out=torch.zeros(1))),
+    "out_that_is_returned": returned,
+    "view_by_an_index": written_in_place,
+    "moveaxis": moved,
+    "operators_of_a_class": lambda layer, x: layer(x * Scaled(torch.ones(3))),
+    "operators_of_a_weight": lambda layer, x: layer(F.linear(x, Scaled(torch.eye(3)))),
+    "operators_of_a_forged_class": lambda layer, x: layer(x * Forged(torch.ones(3))),
+    "module_as_hook": hooked(nn.Softmax(0), nn.Identity()),
+    "function_of_torch_as_hook": hooked(lambda x: x, torch.relu),
+    "hook_of_a_hook": hooked(watched(), nn.Identity()),
+    "imitated_hook": hooked(IMITATED, lambda x: x),
+    "wrapped_hook": hooked(WRAPPED, WRAPPED),
+    "unwrapped": lambda layer, x: layer(x) * torch.func.debug_unwrap(x).abs().max(),
+    "quantised": lambda layer, x: layer(torch.quantize_per_tensor_dynamic(x, torch.qint8, False).dequantize()),
+    "quantised_by_an_operator": lambda layer, x: layer(
+        torch.ops.aten.quantize_per_tensor_dynamic.default(x, torch.qint8, False).dequantize()
+    ),
+    "negative_zero": lambda layer, x: layer(x) * torch.copysign(torch.ones(()), torch.tensor(torch.sym_float(x[0, 1].round()))),
+}
+
+
+def gradients(call, rows, method):
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.parameter, "Other", Forged, raising=False)
+        found = per_example_gradients(layer, lambda model, x: call(model, x).square().sum(1), rows, method=method)
+    return torch.cat([each.flatten(1) for each in found.values()], 1)
+
+
+@pytest.mark.parametrize("method", ["auto", "ghost"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_example_has_the_gradient_that_it_has_alone(name, method):
+    call, rows = PROGRAMS[name], torch.tensor([[1.0, 0.2, -2.0], [0.5, -0.2, 1.0], [-3.0, 0.1, 0.7], [40.0, -0.3, 90.0]])
+    expected = torch.cat([gradients(call, row[None], "loop") for row in rows])
+    try:
+        found = gradients(call, rows, method)
+    except Exception:
+        if method == "auto":
+            raise
+        return  # a pass over several examples may refuse
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "save_on_cpu"])
+def test_hooks_of_torch_are_not_refused(how):
+    def call(layer, x):
+        if how == "checkpoint":
+            return checkpoint(lambda x: layer(x).tanh(), x, use_reentrant=False)
+        with save_on_cpu():
+            return layer(x).tanh()
+
+    rows = torch.randn(4, 3)
+    torch.testing.assert_close(gradients(call, rows, "ghost"), gradients(call, rows, "loop"))
+
+
+def test_a_tensor_that_is_written_to_is_followed_from_then_on():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shift = nn.Parameter(torch.tensor([0.5, -1.0, 2.0]))
+            self.__dict__["other"] = torch.ones(3, requires_grad=True)
+
+        def forward(self, x):
+            y = self.other * 1.0
+            first = (x * y).sum(1)
+            y.add_(self.shift)
+            return first + (x * y).sum(1).square()
+
+    rows = torch.randn(4, 3)
+    found = per_example_gradients(Shifted(), lambda model, x: model(x), rows, method="auto")["shift"]
+    sums = (rows * (1.0 + torch.tensor([0.5, -1.0, 2.0]))).sum(1, keepdim=True)
+    torch.testing.assert_close(found, 2 * sums * rows)
+
+
+def test_clients_are_kept_apart_from_the_operators_of_a_class():
+    guard = Guard(nn.Linear(3, 1), len, {})
+
+    def client(x):
+        with SharedCalls(guard, None, 2):
+            return x * Scaled(torch.ones(3))
+
+    with pytest.raises(UntraceableError, match="a class of tensors"):
+        torch.func.vmap(client)(torch.randn(2, 3))

@@ -1,0 +1,44 @@
+"""Faults in what keeps examples apart where torch cannot batch a function, or calls code below vmap."""
+
+from mutant import Mutant, among
+
+
+def apart(*programs: str) -> tuple[str, ...]:
+    return among("test_apart", *(f"test_an_example_has_the_gradient_that_it_has_alone[{program}-auto]" for program in programs))
+
+
+MUTANTS = [
+    Mutant("views of an argument are stacked", "_find_argument",
+           "if data_pointer(result) in places:", "if False:",
+           apart("moveaxis")),
+    Mutant("classes of the user's see all examples", "_inspect",
+           "foreign.append(x)", "pass",
+           apart("operators_of_a_class")),
+    Mutant("classes are where they say that they are", "_is_from",
+           "and getattr(sys.modules.get(kind.__module__), kind.__name__, None) is kind", "",
+           apart("operators_of_a_forged_class")),
+    Mutant("classes of the user's see all clients", "SharedCalls.call",
+           "isinstance(x, Tensor) and has_own_operators(type(x))", "False",
+           among("test_apart", "test_clients_are_kept_apart_from_the_operators_of_a_class")),
+    Mutant("modules and functions of torch may be hooks", "_is_hook_of_torch",
+           "return False", "return True",
+           apart("hook_of_a_hook")),
+    Mutant("any function may be a hook", "_is_hook_of_torch",
+           "any(hook.__globals__ is vars(each) for each in _WITH_HOOKS)", "True",
+           apart("imitated_hook")),
+    Mutant("what torch does not compile is torch's", "_is_hook_of_torch",
+           "bool(inner) and all(map(_is_hook_of_torch, inner))", "True",
+           apart("wrapped_hook")),
+    Mutant("tensors of all examples are unwrapped", "_refuse_unwrapping",
+           'raise UntraceableError("the model or loss asks for the tensor of all examples")', "pass",
+           apart("unwrapped")),
+    Mutant("0.0 is −0.0", "_to_key",
+           "if isinstance(value, float | complex):", "if False:",
+           apart("negative_zero")),
+    Mutant("what is written to is not followed", "Recorder.follow",
+           "and self._unfollowed[id(tensor)][1] == tensor._version", "",
+           among("test_apart", "test_a_tensor_that_is_written_to_is_followed_from_then_on")),
+    Mutant("copies are written to in place of views", "ExampleCalls.call",
+           "if not self._copied.keys().isdisjoint(_find_memory(x) for x in written):", "if False:",
+           apart("view_by_an_index")),
+]  # fmt: skip
