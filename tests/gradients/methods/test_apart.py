@@ -101,7 +101,7 @@ PROGRAMS = {
     "quantised_by_an_operator": lambda layer, x: layer(
         torch.ops.aten.quantize_per_tensor_dynamic.default(x, torch.qint8, False).dequantize()
     ),
-    "negative_zero": lambda layer, x: layer(x) * torch.copysign(torch.ones(()), torch.tensor(torch.sym_float(x[0, 1].round()))),
+    "negative_zero": lambda layer, x: layer(x) + torch.copysign(torch.ones(()), torch.tensor(torch.sym_float(x[0, 1].round()))),
 }
 
 
