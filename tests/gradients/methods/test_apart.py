@@ -82,10 +82,17 @@ def returned(layer, x):
     return layer(out)
 
 
+def read_and_written(layer, x):
+    y = x * 2.0
+    torch.lerp(y, y * 2.0, y, out=y)
+    return layer(y)
+
+
 PROGRAMS = {
     "out_of_another_size": lambda layer, x: layer(torch.mul(x, 2.0, out=torch.empty(0))),
     "out_of_one_number": lambda layer, x: layer(torch.mul(x, 2.0, out=torch.zeros(1))),
     "out_that_is_returned": returned,
+    "out_that_is_read": read_and_written,
     "view_by_an_index": written_in_place,
     "moveaxis": moved,
     "operators_of_a_class": lambda layer, x: layer(x * Scaled(torch.ones(3))),

@@ -173,8 +173,9 @@ class ExampleCalls(SharedCalls):
         leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
         if any(map(is_called_back, leaves)):
             raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
-        where = [number for number, leaf in enumerate(leaves) if is_batched(leaf)]
-        batched = [leaves[number] for number in where]
+        where = [place for place, leaf in enumerate(leaves) if is_batched(leaf)]
+        batched = list({id(leaves[place]): leaves[place] for place in where}.values())  # each once: it may be written to
+        numbers = [next(number for number, x in enumerate(batched) if x is leaves[place]) for place in where]
         changes = [any(leaf is x for x in written) for leaf in batched]
         trees: list[Any] = []
 
@@ -183,8 +184,8 @@ class ExampleCalls(SharedCalls):
             for position in range(self._recorder.examples):
                 rows = [tensor[position].clone() for tensor in physical]
                 before = list(map(_read_layout, rows))
-                for number, row in zip(where, rows, strict=True):
-                    leaves[number] = row
+                for place, number in zip(where, numbers, strict=True):
+                    leaves[place] = rows[number]
                 arguments, named = pytree.tree_unflatten(leaves, tree)
                 found, spec = pytree.tree_flatten(func(*arguments, **named))
                 if list(map(_read_layout, rows)) != before:
