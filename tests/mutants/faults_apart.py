@@ -8,6 +8,12 @@ def apart(*programs: str) -> tuple[str, ...]:
 
 
 MUTANTS = [
+    Mutant("what a function writes to may get another size", "ExampleCalls._one_by_one",
+           "if list(map(_read_layout, rows)) != before:", "if False:",
+           apart("out_that_shrinks")),
+    Mutant("what is written to a row is lost", "ExampleCalls._one_by_one",
+           "tensor[position].copy_(row)", "pass",
+           apart("out_that_is_read")),
     Mutant("views of an argument are stacked", "_find_argument",
            "if data_pointer(result) in places:", "if False:",
            apart("moveaxis")),

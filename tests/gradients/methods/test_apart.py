@@ -88,9 +88,16 @@ def read_and_written(layer, x):
     return layer(y)
 
 
+def shrunk(layer, x):
+    out = x * 0.0
+    torch.sum(x, 1, out=out)
+    return layer(x) * out.sum()
+
+
 PROGRAMS = {
     "out_of_another_size": lambda layer, x: layer(torch.mul(x, 2.0, out=torch.empty(0))),
     "out_of_one_number": lambda layer, x: layer(torch.mul(x, 2.0, out=torch.zeros(1))),
+    "out_that_shrinks": shrunk,
     "out_that_is_returned": returned,
     "out_that_is_read": read_and_written,
     "view_by_an_index": written_in_place,
@@ -115,9 +122,7 @@ PROGRAMS = {
 def gradients(call, rows, method):
     torch.manual_seed(0)
     layer = nn.Linear(3, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.nn.parameter, "Other", Forged, raising=False)
-        found = per_example_gradients(layer, lambda model, x: call(model, x).square().sum(1), rows, method=method)
+    found = per_example_gradients(layer, lambda model, x: call(model, x).square().sum(1), rows, method=method)
     return torch.cat([each.flatten(1) for each in found.values()], 1)
 
 
