@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import inspect
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 
 import privet
 from privet.cli import main
+from privet.gradients.core.recorder import Recorder
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -118,6 +121,28 @@ def test_links_lead_to_files_and_headings(path):
         assert found.exists(), f"{name(path)} leads to {target}, which does not exist"
         if anchor:
             assert anchor in anchors(found.read_text(encoding="utf-8")), f"{name(path)}: no heading {target}#{anchor}"
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if "decisions" not in path.parts], ids=name)
+def test_a_name_in_the_text_exists(path):
+    """Names of Privet, commands of make, folders and tests; decisions name what there was before, too."""
+    prose = BLOCK.sub("", TEXTS[path])
+    for each in re.findall(r"`(privet(?:\.[a-z_]\w*)+)", prose):
+        pkgutil.resolve_name(each)  # raises if there is none
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(re.findall(r"`make ([\w-]+)", prose)) <= set(targets)
+    for each in re.findall(r"`((?:tests|benchmarks|docs)/[\w/.-]+)[`:]", prose):
+        assert (ROOT / each).exists(), f"{name(path)} names {each}"
+
+
+def test_the_methods_of_the_recorder_are_those_of_the_guide():
+    """Under their names and the names of their arguments."""
+    (_, table) = TEXTS[ROOT / "docs" / "guide" / "extending.md"].split("| method of `Recorder` | returns |\n|---|---|\n")
+    rows = re.findall(r"^\| `(\w+)\(([^)]*)\)`", table.split("\n\n")[0], re.MULTILINE)
+    assert len(rows) >= 5
+    for method, arguments in rows:
+        own = list(inspect.signature(getattr(Recorder, method)).parameters.values())[1:]
+        assert arguments.split(", ") == [str(each).partition(":")[0] for each in own if each.default is each.empty], method
 
 
 def test_the_navigation_has_every_page():
