@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import weakref
 from dataclasses import dataclass
 
@@ -92,3 +93,8 @@ def physical(x):
     """Return the values of all examples, (B·n, …) for an example's (n, …)."""
     functorch = torch._C._functorch
     return underlying(x).movedim(functorch.maybe_get_bdim(x), 0).flatten(0, 1) if functorch.is_batchedtensor(x) else x
+
+
+def stack_depth():
+    """Return how many calls this one is nested in."""
+    return sum(1 for _ in traceback.walk_stack(None))

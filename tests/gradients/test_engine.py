@@ -8,10 +8,11 @@ import cases
 import oracle
 import pytest
 import torch
-from recording import Seen, underlying
+from recording import Seen, stack_depth, underlying
 from torch import nn
 from torch.nn import functional as F
 
+import privet.gradients.engine
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Automatic, Flat
 from privet.clipping.clipped_sum import BatchSlice
@@ -291,3 +292,21 @@ def test_sums_are_freed_at_once(skip):
         assert kept() is None
     finally:
         gc.enable()
+
+
+def test_how_deep_user_code_runs_depends_on_no_example_whose_gradients_cannot_be_summed(monkeypatch):
+    """What was summed with it runs again, equally deep in the stack, whose limit a recursive model may meet."""
+
+    def fragile(tape, *others):
+        if not tape.group_norms([("weight",)]).max() < 1e6:
+            raise RuntimeError("private")
+        return plain(tape, *others)
+
+    plain = privet.gradients.engine.clip
+    monkeypatch.setattr(privet.gradients.engine, "clip", fragile)
+    model, x = nn.Linear(3, 1, bias=False), torch.rand(8, 3)
+    engine = Engine(model, lambda m, x: m(x)[:, 0] * stack_depth(), trainable(model), skip_errors=True)
+    alone = engine.clipped_sum(split_batch(x), Flat(1e6)).sums["weight"]
+    among = engine.clipped_sum(split_batch(torch.cat([x, torch.full((1, 3), 1e7)])), Flat(1e6)).sums["weight"]
+    assert alone.min() > 40
+    torch.testing.assert_close(among, alone)

@@ -33,7 +33,6 @@ from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
 
 _Again = Callable[[Tensor], Iterator[tuple[Tensor, Tape]]]
-_Add = Callable[[Tensor, Tape], None]
 
 
 @dataclass(eq=False)
@@ -107,7 +106,7 @@ class Engine:
                     for position, tape in engine.tapes(examples.select(part), past):
                         yield part[position], tape
 
-            covering = self.tapes(examples, past)
+            covering = (each for each in self.tapes(examples, past))  # a generator in another, as those of `again` are
             return self.clip(covering, examples.count, clipping, masks, directions, subspace, again)
 
     def clip(
@@ -150,19 +149,18 @@ class Engine:
             for each in found:
                 partial_sums.add(*each)
 
-        for index, tape in covering:
-            self._add_or_split(add, again, index, tape)
+        waiting = [(covering, False)]
+        while waiting:  # rather than recursion, so that user code always runs equally deep in the stack
+            tapes_of_part, last = waiting.pop()
+            for index, tape in tapes_of_part:
+                try:
+                    add(index, tape)
+                except USER_ERRORS as error:
+                    raise_interrupt(error)
+                    if again is None or not self.skip_errors:
+                        raise
+                    waiting += [] if last else [(again(index), len(index) == 1)]
         return partial_sums
-
-    def _add_or_split(self, add: _Add, again: _Again | None, index: Tensor, tape: Tape, *, last: bool = False) -> None:
-        try:
-            add(index, tape)
-        except USER_ERRORS as error:
-            raise_interrupt(error)
-            if again is None or not self.skip_errors:
-                raise
-            for position, part in again(index) if not last else ():
-                self._add_or_split(add, again, position, part, last=len(index) == 1)
 
 
 @dataclass(eq=False)

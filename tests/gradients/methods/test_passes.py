@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from recording import Seen, cover, physical
+from recording import Seen, cover, physical, stack_depth
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
@@ -137,3 +137,23 @@ def test_positions_that_a_mode_changes_are_not_kept():
     with Zeroing():
         passes._positions(4321)
     assert torch.equal(passes._positions(4321), torch.arange(4321))
+
+
+@pytest.mark.parametrize("odd", ["disagrees", "raises"])
+def test_how_deep_user_code_runs_in_the_stack_depends_on_no_other_example(odd):
+    """A recursive model may meet the limit of the stack: an example must not do so because of what another one does."""
+
+    def loss(m, x):
+        if bool(x[0, 0] > 5):
+            assert odd == "disagrees"
+        elif bool(x[0, 0] > 4):
+            assert x.sum() > 0
+        return m(x).sum(1) * stack_depth()
+
+    model, x = nn.Linear(3, 2), torch.ones(16, 3)
+    alone = cover(model, loss, x, skip_errors=True).gradients["bias"]
+    assert (alone > 20).all()
+    x[5, 0], x[6, 0] = 9.0, 4.5
+    among = cover(model, loss, x, skip_errors=True).gradients["bias"]
+    others = torch.arange(16) != 5
+    assert torch.equal(among[others], alone[others])

@@ -26,6 +26,8 @@ from privet.gradients.methods.past_iterates import Past, swap_parameters, swap_v
 from privet.gradients.methods.tape import Tape
 
 METHODS = ("ghost", "loop")
+# Examples, their positions in the batch and their draws; and which of them are meant, all if None.
+_Part = tuple[Examples, Tensor, Sequence[Draws], Tensor | None]
 
 
 @dataclass
@@ -56,27 +58,37 @@ class Passes:
     draws: Draws = field(init=False)
 
     def tapes(self, examples: Examples) -> Iterator[tuple[Tensor, Tape]]:
-        """Yield positions of examples, and their tape, until the batch is covered."""
+        """Yield positions of examples, and their tape, until the batch is covered.
+
+        Parts wait in a list, and no call is nested in another: however other examples behave, user code runs equally deep in the
+        stack, whose limit a recursive model may meet.
+        """
         if not examples.count:
             return
-        draws = [Draws(examples.count, self.seeds) for _ in range(1 + len(self.past))]
-        yield from self._cover(examples, _positions(examples.count), draws)
+        draws: Sequence[Draws] = [Draws(examples.count, self.seeds) for _ in range(1 + len(self.past))]
+        waiting: list[_Part] = [(examples, _positions(examples.count), draws, None)]
+        while waiting:
+            part = waiting.pop()
+            examples, index, draws = _select(*part)
+            tape, groups = self._try_together(examples, draws)
+            if tape is not None:
+                self.groups += 1
+                yield index, tape
+            elif groups is not None:
+                waiting += [(examples, index, draws, group) for group in reversed(groups)]
+            else:
+                yield from self._one_by_one(examples, index, draws)
 
-    def _cover(self, examples: Examples, index: Tensor, draws: Sequence[Draws]) -> Iterator[tuple[Tensor, Tape]]:
+    def _try_together(self, examples: Examples, draws: Sequence[Draws]) -> tuple[Tape | None, Sequence[Tensor] | None]:
+        """Return the tape of all examples, or the parts of them that are to be tried instead; neither, if each goes alone."""
         if self.method == "loop" or _has_backward_hooks(self.program):
-            yield from self._one_by_one(examples, index, draws)
-            return
-        groups: Sequence[Tensor] | None = None
-        tape: Tape | None = None
+            return None, None
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
-            if groups is not None or tape is not None:
-                break
             draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
             try:
                 tape = self._record_together(examples, draws, batched_from_the_start=fresh)
-                self.program.writes_into_new_tensors = fresh
             except SplitError as split:
-                groups = split.groups
+                return None, split.groups
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
@@ -84,18 +96,12 @@ class Passes:
                 raise_interrupt(error)
                 if self.method == "ghost" and fresh and not self.skip_errors:
                     raise
-        if tape is not None:
-            self.groups, self.draws = self.groups + 1, draws[0]
-            yield index, tape
-        elif groups is not None:
-            for group in groups:
-                yield from self._cover(examples.select(group), index[group], _restart(draws, group))
-        elif self.skip_errors and examples.count > 1:
-            # One example that raises must not send all others through the loop: it is isolated by bisection.
-            for half in _positions(examples.count).tensor_split(2):
-                yield from self._cover(examples.select(half), index[half], _restart(draws, half))
-        else:
-            yield from self._one_by_one(examples, index, draws)
+            else:
+                self.program.writes_into_new_tensors, self.draws = fresh, draws[0]
+                return tape, None
+        # One example that raises must not send all others through the loop: it is isolated by bisection.
+        bisects = self.skip_errors and examples.count > 1
+        return None, _positions(examples.count).tensor_split(2) if bisects else None
 
     def _record_together(self, examples: Examples, draws: Sequence[Draws], *, batched_from_the_start: bool) -> Tape:
         tape = ghost.record(self.program, examples, draws[0], batched_from_the_start=batched_from_the_start)
@@ -130,6 +136,13 @@ class Passes:
             with swap_values(self.program.parameters, values):
                 tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds()), coefficient)
         return tape
+
+
+def _select(
+    examples: Examples, index: Tensor, draws: Sequence[Draws], group: Tensor | None
+) -> tuple[Examples, Tensor, Sequence[Draws]]:
+    """Return the examples that a part means, their positions and draws."""
+    return (examples, index, draws) if group is None else (examples.select(group), index[group], _restart(draws, group))
 
 
 def _positions(count: int) -> Tensor:
