@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from recording import Seen, cover, physical
@@ -26,7 +27,10 @@ LAWS = {
     "log_normal_": (lambda x: torch.empty(1, 50).log_normal_(0.0, 0.5), stats.lognorm(0.5)),
     "randint": (lambda x: torch.randint(3, (1, 50)), {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}),
     "randint from": (lambda x: torch.randint(-1, 1, (1, 50)), {-1: 0.5, 0: 0.5}),
+    "randint below a NumPy integer": (lambda x: torch.randint(np.int64(2), (1, 50)), {0: 0.5, 1: 0.5}),
+    "randint below a tensor": (lambda x: torch.randint(1, torch.tensor(3), (1, 50)), {1: 0.5, 2: 0.5}),
     "randint by name": (lambda x: torch.randint(low=4, high=6, size=(1, 50)), {4: 0.5, 5: 0.5}),
+    "randint_like below a NumPy integer": (lambda x: torch.randint_like(x, np.int64(2)), {0.0: 0.5, 1.0: 0.5}),
     "randint_like": (lambda x: torch.randint_like(x, 2), {0.0: 0.5, 1.0: 0.5}),
     "bernoulli": (lambda x: torch.bernoulli(HALF / 5)[None], {0.0: 0.9, 1.0: 0.1}),
     "bernoulli of an example": (lambda x: (x * 0 + 0.3).bernoulli(), {0.0: 0.7, 1.0: 0.3}),
@@ -244,3 +248,31 @@ def test_numbers_under_a_seed_of_the_users_are_each_examples_own(kind, forked):
 
     found, _ = drawn(draw, 4)
     assert len(found.unique(dim=0)) == 1
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_normal_numbers_are_constants_as_in_torch(method):
+    """A policy's gradient would vanish if it reached the mean through the sample, too."""
+
+    class Policy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean, self.log_scale = nn.Linear(3, 1), nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            mean = self.mean(x)
+            drawn = torch.normal(mean, self.log_scale.exp())
+            return (drawn + torch.normal(mean, 1.0)).sum(1) + 2 * mean[:, 0]
+
+    model, x = Policy(), torch.randn(4, 3)
+    covered = cover(model, lambda m, x: m(x), x, method)
+    assert torch.equal(covered.gradients["mean.weight"], 2 * x[:, None])
+    assert not covered.gradients["log_scale"].any()
+    assert covered.looped == (4 if method == "loop" else 0)
+
+
+def test_integers_are_drawn_below_each_examples_own_bound():
+    bounds, model = torch.tensor([[2.0], [1000.0]]), nn.Linear(1, 1)
+    covered = cover(model, lambda m, x: m(x)[:, 0] * torch.randint(x[0, 0].long(), (50,)).max(), bounds)
+    assert covered.gradients["bias"][0] == 1
+    assert 100 < covered.gradients["bias"][1] < 1000

@@ -153,6 +153,17 @@ def test_lengths_that_differ_make_groups_and_nothing_else_does():
     assert cover(model, padded_loss, (x,)).groups == 1
 
 
+@pytest.mark.parametrize("length", [0, -1, 8])
+def test_a_length_that_torch_refuses_is_an_error_of_its_example(length):
+    model, x, lengths = layer(nn.GRU), numbers(5, 7, 6), LENGTHS.clone()
+    lengths[3] = length
+    for method in ("auto", "loop"):
+        covered = cover(model, packed_loss, (x, lengths), method, skip_errors=True)
+        assert covered.norms.bool().tolist() == [True, True, True, False, True]
+        with pytest.raises(RuntimeError, match="ength"):
+            cover(model, packed_loss, (x, lengths), method)
+
+
 def _turned_round(m, b):
     """Pack in an order chosen by the user, and restore it."""
     x, lengths = b

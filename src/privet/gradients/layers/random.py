@@ -9,7 +9,8 @@ from __future__ import annotations
 __all__ = ["RULES", "Draw", "apply_dropout", "is_batched", "random_rule"]
 
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -144,20 +145,32 @@ random_rule(torch.randn_like)(_like_rule(_normal))
 @random_rule(torch.randint)
 def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
     """Draw integers from [low, high)."""
-    numbers = [argument for argument in arguments if isinstance(argument, int)]
-    low = options.get("low", numbers[0] if len(numbers) + ("high" in options) > 1 else 0)
-    high = options.get("high", numbers[-1] if numbers else 1)
-    like = draw.empty_result(torch.randint, arguments, options)
+    before = next((place for place, x in enumerate(arguments) if isinstance(x, (tuple, list))), len(arguments))
+    low, high = _read_bounds(arguments[:before], options)
+    size = arguments[before] if before < len(arguments) else options["size"]
+    like = draw.empty_result(torch.randint, (low, high, size), _without(options, "low", "high", "size"))
     return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
 
 
 @random_rule(torch.randint_like)
-def _randint_like(draw: Draw, input: Tensor, *bounds: int, **options: Any) -> Tensor:
+def _randint_like(draw: Draw, input: Tensor, *bounds: Any, **options: Any) -> Tensor:
     """Draw integers from [low, high)."""
-    high = options.get("high", bounds[-1] if bounds else 1)
-    low = options.get("low", bounds[0] if len(bounds) > 1 else 0)
+    low, high = _read_bounds(bounds, options)
     like = torch.empty(input.shape, dtype=options.get("dtype") or input.dtype, device=input.device)
     return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
+
+
+def _read_bounds(given: Sequence[Any], options: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the bounds of integers to draw: the last one given is the upper, unless that is given by name.
+
+    Raises:
+        UntraceableError: a bound is a number of each example's.
+    """
+    bounds = [*given, *([options["high"]] if "high" in options else [])]
+    low, high = (options.get("low", 0), *bounds) if len(bounds) == 1 else bounds
+    if is_batched(low) or is_batched(high):
+        raise UntraceableError("random integers are drawn below a bound of each example's")
+    return operator.index(low), operator.index(high)
 
 
 @random_rule(torch.randperm)
@@ -176,7 +189,8 @@ def _bernoulli(draw: Draw, input: Tensor, p: float | None = None, **_: Any) -> T
 
 @random_rule(torch.normal)
 def _normals(draw: Draw, mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
-    """Draw normal numbers with given means and standard deviations."""
+    """Draw normal numbers with given means and standard deviations, which have no gradients: as in torch, all are constants."""
+    mean, std = (x.detach() if isinstance(x, Tensor) else x for x in (mean, std))
     shapes = [x.shape for x in (mean, std) if isinstance(x, Tensor)]
     shape = tuple(size) if size is not None else torch.broadcast_shapes(*shapes)
     tensor = next((x for x in (mean, std) if isinstance(x, Tensor)), torch.empty(0))

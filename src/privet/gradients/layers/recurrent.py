@@ -354,14 +354,16 @@ def pack(recorder: Recorder, input: Tensor, lengths: Tensor, batch_first: bool) 
     """Pack one example's sequence: its first steps, with one row each. Examples of different lengths form groups.
 
     Raises:
-        UntraceableError: an example has several sequences.
+        UntraceableError: an example has several sequences, or a length that torch refuses.
     """
     if input.shape[0 if batch_first else 1] != 1:
         raise UntraceableError("an example packs several sequences")
     assert recorder.token is not None
     length = int(agree(recorder.token, lengths) if is_batched(lengths) else lengths)
-    steps = (input[0] if batch_first else input[:, 0])[:length]
-    return steps, torch.ones(length, dtype=torch.int64, device="cpu")
+    steps = input[0] if batch_first else input[:, 0]
+    if not 0 < length <= len(steps):
+        raise UntraceableError("a sequence is packed that is empty or longer than its steps")
+    return steps[:length], torch.ones(length, dtype=torch.int64, device="cpu")
 
 
 @register_handler(torch._pad_packed_sequence, always=True, direct=True)
