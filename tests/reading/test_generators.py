@@ -15,7 +15,8 @@ from torch.utils.data import Dataset
 import privet
 from privet._utils.randomness import Seeds
 from privet.reading import generators
-from privet.reading.batches import BatchDataset
+from privet.reading.batches import UNREADABLE, BatchDataset
+from privet.reading.holders import explore
 from privet.reading.rows import ExampleReader
 
 KEY = Seeds(bytes(range(32)))
@@ -86,6 +87,12 @@ def _dig(held):
     return _uniform(held)
 
 
+def _cache():
+    cached = functools.cache(lambda _: _torch())
+    cached(0)
+    return cached
+
+
 class Shift(nn.Module):
     def __init__(self):
         super().__init__()
@@ -115,6 +122,10 @@ HELD = {
     "of a subclass": (lambda: Seedless(42), lambda held: held.random()),
     "the bits of one": (lambda: np.random.PCG64(42), lambda held: np.random.Generator(held).random()),
     "in a long list": (lambda: [_torch(), *range(2000)], lambda held: _uniform(held[0])),
+    "the last of many": (lambda: [np.random.default_rng(c) for c in range(100)], lambda held: held[99].random()),
+    "in the last of many": (lambda: [Held(_torch()) for _ in range(1500)], lambda held: _dig(held[1499])),
+    "in a table": (lambda: {c: (Slotted(_torch()), c) for c in range(100)}, lambda held: _uniform(held[99][0].held)),
+    "of a cached function": (_cache, lambda held: _uniform(held(0))),
     "in an object": (lambda: Augmented({"a": _torch()}, None), lambda held: _uniform(held.held["a"])),
 }
 
@@ -160,8 +171,8 @@ def test_a_generator_that_the_first_example_creates_is_found():
     data = Lazy()
     reader = ExampleReader(data, None)
     found = [float(x) for x in reader.examples(np.arange(5), KEY)]
-    assert [float(x) for x in reader.examples(np.arange(5), KEY)][1:] == found[1:]
-    assert float(_uniform(_torch())) == found[0]  # before it was known
+    assert [float(x) for x in reader.examples(np.arange(5), KEY)] == found
+    assert float(_uniform(_torch())) != found[0]
 
 
 def test_two_generators_of_a_kind_do_not_draw_the_same():
@@ -203,11 +214,11 @@ def test_a_generator_that_is_replaced_between_batches_is_found(hold):
 
 def test_generators_are_looked_for_everywhere_in_few_reads(monkeypatch):
     looked = []
-    monkeypatch.setattr(generators, "_find", lambda roots, barren: looked.append(barren) or ([], {1: 1}))
+    monkeypatch.setattr(generators, "explore", lambda *roots: looked.append(roots) or explore(*roots))
     reader = ExampleReader(Augmented(None, lambda held: 0.0), None)
     for _ in range(100):
         reader.examples(np.arange(4))
-    assert [bool(barren) for barren in looked].count(False) == 2 * 7
+    assert len(looked) == 7
 
 
 def test_the_systems_numbers_and_the_global_generators_are_left_alone():
@@ -238,3 +249,150 @@ def test_a_copy_of_a_data_set_has_generators_of_its_own(duplicate):
     other.held = _torch()
     assert [float(x) for x in ExampleReader(other, None).examples(np.arange(4), KEY)] == first
     assert float(_uniform(other.held)) == float(_uniform(_torch()))
+
+
+def _in_a_dict():
+    held = {}
+    return held, lambda: held.setdefault(99, _torch()) if 99 not in held else held[99]
+
+
+def _in_a_list():
+    held = [None] * 100
+
+    def get():
+        held[99] = held[99] or _torch()
+        return held[99]
+
+    return held, get
+
+
+def _in_one_of_many():
+    held = [Slotted(None) for _ in range(100)]
+
+    def get():
+        held[99].held = held[99].held or _torch()
+        return held[99].held
+
+    return held, get
+
+
+def _in_a_new_object():
+    held = Held()
+
+    def get():
+        if not hasattr(held, "inner"):
+            held.inner = {"deep": [Held(_torch())]}
+        return held.inner["deep"][0].held[0]
+
+    return held, get
+
+
+def _in_a_closure():
+    generator = None
+
+    def get():
+        nonlocal generator
+        generator = generator or _torch()
+        return generator
+
+    return get, get
+
+
+def _in_a_cache(size):
+    @functools.lru_cache(size)
+    def make(number):
+        return _torch()
+
+    return make, lambda: make(99)
+
+
+def _at_the_end_of_a_long_list():
+    held = list(range(5000))
+
+    def get():
+        if len(held) == 5000:
+            held.append(_torch())
+        return held[-1]
+
+    return held, get
+
+
+def _in_a_long_table():
+    held = dict.fromkeys(range(5000))
+    return held, lambda: held.setdefault("it", _torch()) if "it" not in held else held["it"]
+
+
+LATER = {
+    "in a dict": _in_a_dict,
+    "in a list": _in_a_list,
+    "in one of many objects": _in_one_of_many,
+    "in a new object": _in_a_new_object,
+    "in a closure": _in_a_closure,
+    "in a cache": lambda: _in_a_cache(None),
+    "in a cache of limited size": lambda: _in_a_cache(9),
+    "at the end of a long list": _at_the_end_of_a_long_list,
+    "in a long table": _in_a_long_table,
+}
+
+
+class Later(Augmented):
+    """Examples from the fourth on use a generator that the first of these creates."""
+
+    def __init__(self, make):
+        self.held, self.get = make()
+
+    def __getitem__(self, index):
+        return torch.tensor(0.0) if index < 3 else _uniform(self.get())
+
+
+@pytest.mark.parametrize("make", LATER.values(), ids=list(LATER))
+def test_it_does_not_matter_which_example_creates_a_generator(make):
+    whole = [float(x) for x in ExampleReader(Later(make), None).examples(np.arange(9), KEY)]
+    assert len(set(whole[3:])) == 6
+    later = [float(x) for x in ExampleReader(Later(make), None).examples(np.arange(5, 9), KEY.after(5))]
+    assert later == whole[5:]
+
+
+def test_an_example_that_creates_a_generator_and_fails_is_read_again():
+    class Failing(Later):
+        def __getitem__(self, index):
+            drawn = super().__getitem__(index)
+            if index == 3:
+                raise ValueError("unreadable")
+            return drawn
+
+    whole = ExampleReader(Failing(_in_a_dict), None).examples(np.arange(9), KEY)
+    assert whole[3] is UNREADABLE
+    later = [float(x) for x in ExampleReader(Later(_in_a_dict), None).examples(np.arange(5, 9), KEY.after(5))]
+    assert [float(x) for x in whole[5:]] == later
+
+
+def test_generators_that_each_example_replaces_do_not_accumulate():
+    class Replacing(Augmented):
+        def __getitem__(self, index):
+            self.reads = (*self.reads, index)
+            self.held = np.random.default_rng(index)
+            return torch.tensor(self.held.random())
+
+    data = Replacing(None, None)
+    data.reads = ()
+    reader = ExampleReader(data, None)
+    found = [float(x) for x in reader.examples(np.arange(9), KEY)]
+    assert found == [float(torch.tensor(np.random.default_rng(index).random())) for index in range(9)]
+    assert len(data.reads) <= 18
+    assert len(reader._own.found) <= 2
+
+
+def test_a_data_set_that_counts_is_not_searched_for_each_example(monkeypatch):
+    class Counting(Augmented):
+        def __getitem__(self, index):
+            self.held += 1
+            self.cache[index] = torch.zeros(()), index
+            return torch.tensor(0.0)
+
+    looked, plain = [], generators.OwnGenerators._look_everywhere
+    monkeypatch.setattr(generators.OwnGenerators, "_look_everywhere", lambda own: looked.append(own) or plain(own))
+    data = Counting(1000, None)
+    data.cache = {}
+    ExampleReader(data, None).examples(np.arange(9))
+    assert len(looked) == 1

@@ -45,6 +45,9 @@ from privet.sampling import Indices, Words
 EXAMPLE = "one example"
 # Packages whose tables are indexed by column.
 _FRAMES = ("pandas", "polars", "pyarrow")
+# An example that creates a generator which stays is read again, with that one seeded: it would otherwise depend on whether
+# another example had created it. Not more often, as a data set may create one for each example.
+_ATTEMPTS = 2
 _MAP_STYLE = "a map-style data set, whose item i is example i, such as torch.utils.data.TensorDataset(inputs, labels)"
 
 
@@ -105,16 +108,24 @@ def group_examples(examples: Sequence[Any]) -> list[Group]:
     """Group the examples of a physical batch by signature, in order of first occurrence.
 
     Args:
-        examples: for each position a batch of one, or `UNREADABLE`, which is in no group.
+        examples: for each position a batch of one, or `UNREADABLE`, which is in no group; nor is one that cannot be flattened.
     """
     found: dict[Hashable, tuple[list[int], list[Flat]]] = {}
     for position, example in enumerate(examples):
-        if example is not UNREADABLE:
-            flat = flatten(example)
+        if example is not UNREADABLE and (flat := _flatten(example)) is not None:
             positions, alike = found.setdefault(_key(flat), ([], []))
             positions.append(position)
             alike.append(flat)
     return [Group(torch.tensor(positions, device="cpu"), stack_flat(alike)) for positions, alike in found.values()]
+
+
+def _flatten(example: Any) -> Flat | None:
+    """Return the leaves and the structure of an example; None if a function of the user's that is asked for them raises."""
+    try:
+        return flatten(example)
+    except USER_ERRORS as error:
+        raise_interrupt(error)
+        return None
 
 
 def move_groups(groups: Iterable[Group], device: torch.device) -> Iterator[Group]:
@@ -162,18 +173,21 @@ def read_each(
     """
     numbers, found, active = (seeds or Seeds.draw()).numbers(len(indices)), [], read_modes()
     with preserve_generators(), (own or OwnGenerators()).keep() as kept:
-        for position, (index, number) in enumerate(zip(indices, numbers, strict=True)):
-            seed_generators(number)
-            try:
-                kept.seed(number, look_again=position < 2)
-                example = read(index)
-            except USER_ERRORS as error:
-                raise_interrupt(error)
-                if strict:
-                    raise
-                example = UNREADABLE
-            finally:
-                leave_modes(active)
+        for index, number in zip(indices, numbers, strict=True):
+            for _ in range(_ATTEMPTS):
+                seed_generators(number)
+                kept.seed(number)
+                try:
+                    example = read(index)
+                except USER_ERRORS as error:
+                    raise_interrupt(error)
+                    if strict:
+                        raise
+                    example = UNREADABLE
+                finally:
+                    leave_modes(active)
+                if not kept.look_again():
+                    break
             found.append(example)
     if strict:
         for example in found:

@@ -15,9 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from privet._utils.randomness import Seeds
 from privet.collate import Collate, Path, collate_one, find_floats
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
-from privet.gradients.core.private import hide_warnings, hold_signals
+from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
 from privet.reading.generators import OwnGenerators
 from privet.reading.tables import build_table
@@ -103,7 +103,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
 
     def examples(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Any]:
         """Read each of these examples as a batch of one, or `UNREADABLE`; arguments as for `read`."""
-        return ungroup(self.read(indices, seeds, strict=strict), len(indices))
+        return ungroup(self.read(indices, seeds, strict=strict), len(indices), strict=strict)
 
     def batch(self, indices: Indices) -> Any:
         """Read these examples as one plain batch, for data that is public or not trained on.
@@ -141,12 +141,20 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         return collate_one(self.dataset[index], self.collate, self.floats)
 
 
-def ungroup(groups: Sequence[Group], size: int) -> list[Any]:
-    """Return the batch of one at each position of a physical batch of this size; `UNREADABLE` where there is none."""
+def ungroup(groups: Sequence[Group], size: int, *, strict: bool = True) -> list[Any]:
+    """Return the batch of one at each position of a physical batch of this size; `UNREADABLE` where there is none.
+
+    If not strict, an example whose containers cannot be made again is `UNREADABLE`, too: it is user code that makes them.
+    """
     found: list[Any] = [UNREADABLE] * size
     for group in groups:
         for number, position in enumerate(group.positions.tolist()):
-            found[position] = group.examples.get(number)
+            try:
+                found[position] = group.examples.get(number)
+            except USER_ERRORS as error:
+                raise_interrupt(error)
+                if strict:
+                    raise
     return found
 
 

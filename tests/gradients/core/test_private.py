@@ -1,7 +1,9 @@
 """While user code runs on private examples, warnings are not shown, and signals end the run after it."""
 
+import importlib.util
 import os
 import signal
+import sys
 import threading
 import warnings
 
@@ -17,6 +19,14 @@ def _warn():
     warnings.warn("private", stacklevel=1)
 
 
+def _find_usual():
+    """Return the function that prints a warning, which pytest replaces."""
+    fresh = importlib.util.module_from_spec(spec := importlib.util.find_spec("warnings"))
+    spec.loader.exec_module(fresh)
+    return fresh._showwarnmsg_impl
+
+
+PLAIN = _find_usual()
 WARNINGS = {"python": _warn, "numpy": lambda: np.log(np.zeros(3)), "torch": lambda: torch.ones(1).std()}
 
 
@@ -34,13 +44,145 @@ def test_warnings_are_shown_outside_only(warn):
         assert len(seen) == 1
 
 
-def test_other_threads_show_theirs():
+def _in_a_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def _fail():
+    raise ValueError("private")
+
+
+class _Half:
+    def __del__(self):
+        _fail()
+
+
+# What prints an exception, and the hook that is asked to.
+PRINTED = {
+    "__del__": ((sys, "unraisablehook"), _Half),
+    "__del__ in a thread": ((sys, "unraisablehook"), lambda: _in_a_thread(_Half)),
+    "thread": ((threading, "excepthook"), lambda: _in_a_thread(_fail)),
+}
+
+
+def test_threads_show_no_warnings_either():
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with hide_warnings():
-            thread = threading.Thread(target=_warn)
-            thread.start()
-            thread.join()
+            _in_a_thread(_warn)
+        assert not seen
+        _in_a_thread(_warn)
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize(("hook", "cause"), PRINTED.values(), ids=list(PRINTED))
+def test_exceptions_are_printed_outside_only(monkeypatch, hook, cause):
+    seen = []
+    monkeypatch.setattr(*hook, own := lambda told: seen.append(told.exc_type))
+    with hide_warnings():
+        cause()
+        with hide_warnings():
+            cause()
+        cause()
+    assert not seen
+    assert getattr(*hook) is own
+    cause()
+    assert seen == [ValueError]
+
+
+@pytest.mark.parametrize(("hook", "cause"), PRINTED.values(), ids=list(PRINTED))
+def test_a_hook_that_user_code_sets_up_inside_is_called_and_gone_afterwards(monkeypatch, hook, cause):
+    seen = []
+    monkeypatch.setattr(*hook, own := lambda told: None)
+
+    def run():
+        with hide_warnings():
+            setattr(*hook, lambda told: seen.append(told.exc_type))
+            cause()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        run()
+    assert seen == [ValueError]
+    assert getattr(*hook) is own
+
+
+def test_a_hook_that_somebody_kept_from_inside_works_afterwards(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", own := lambda told: seen.append(told.exc_type))
+    with hide_warnings():
+        kept = sys.unraisablehook
+    sys.unraisablehook = kept
+    _Half()
+    assert seen == [ValueError]
+    with hide_warnings():
+        _Half()
+    assert len(seen) == 1
+    assert sys.unraisablehook is own
+
+
+def test_contexts_of_two_threads_end_in_any_order(monkeypatch):
+    seen, opened, closing = [], threading.Event(), threading.Event()
+    monkeypatch.setattr(sys, "unraisablehook", own := lambda told: seen.append(told.exc_type))
+
+    def other():
+        with hide_warnings():
+            opened.set()
+            closing.wait(10)
+
+    thread = threading.Thread(target=other)
+    with hide_warnings():
+        thread.start()
+        opened.wait(10)
+    _Half()
+    closing.set()
+    thread.join()
+    assert not seen
+    assert sys.unraisablehook is own
+
+
+@pytest.mark.parametrize("warn", WARNINGS.values(), ids=list(WARNINGS))
+def test_a_program_that_records_its_warnings_gets_them(warn):
+    with warnings.catch_warnings(record=True) as outside:
+        with hide_warnings():
+            with warnings.catch_warnings(record=True) as inside:
+                warnings.simplefilter("always")
+                warn()
+                with hide_warnings():
+                    warn()
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                warn()
+        assert len(inside) == 2
+        assert not outside
+
+
+def test_warnings_that_go_to_a_log_or_to_the_usual_place_are_hidden(monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(warnings, "showwarning", lambda *told: seen.append(told))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with hide_warnings():
+            _warn()
+            monkeypatch.setattr(warnings, "showwarning", warnings._showwarning_orig)
+            monkeypatch.setattr(warnings, "_showwarnmsg_impl", PLAIN)
+            _warn()
+            monkeypatch.setattr(warnings, "showwarning", lambda *told: seen.append("inside"))
+            _warn()
+    assert seen == ["inside"]
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["default", "module", "once"])
+def test_a_hidden_warning_is_shown_when_public_code_causes_it(action):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter(action)
+        with hide_warnings():
+            _warn()
+        _warn()
+        _warn()
         assert len(seen) == 1
 
 

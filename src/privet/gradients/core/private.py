@@ -5,41 +5,138 @@ from __future__ import annotations
 __all__ = ["hide_warnings", "hold_signals", "raise_interrupt"]
 
 import contextlib
-import functools
 import importlib
+import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
-
-from privet.gradients.core.wrapping import wrap_for_good
 
 # What `signal` itself calls, without the conversion to enumerations, which takes ten times as long as all the rest.
 _plain: Any = importlib.import_module("_signal")
 _get_handler, _set_handler = _plain.getsignal, _plain.signal
 # Interrupts are held first and released last.
 _NUMBERS = sorted(map(int, signal.valid_signals()), key=lambda number: (number != signal.SIGINT, number))
-_thread = threading.local()  # `hides` is true in a thread while warnings are not shown
+_thread = threading.local()  # `hides` is true in a thread that has opened a context which hides
 
 
 @contextlib.contextmanager
 def hide_warnings() -> Iterator[None]:
-    """Return a context in which this thread shows no warnings: one of NumPy or torch tells that an example caused it."""
-    wrap_for_good((warnings, "_showwarnmsg", _unless_hidden))
-    before, _thread.hides = getattr(_thread, "hides", False), True
+    """Return a context in which no warning is shown, nor an exception that Python would only print; nested uses do nothing.
+
+    One of NumPy or torch tells that an example caused it, and an exception in `__del__` or in a thread may print its values.
+
+    This holds in all threads of the process, since user code may use threads that it started earlier. Hooks that were in place
+    before are silent as well, the user's own too: they would write to a log. Those that user code sets up inside, such as
+    `warnings.catch_warnings(record=True)`, are part of the program and are called. Afterwards the hooks are as before.
+    """
+    if getattr(_thread, "hides", False):
+        yield
+        return
+    token = object()
+    _thread.hides = True
     try:
+        _hide(token)
         yield
     finally:
-        _thread.hides = before
+        _thread.hides = False
+        _unhide(token)
 
 
-def _unless_hidden(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(plain)
-    def show(*args: Any, **options: Any) -> Any:
-        return None if getattr(_thread, "hides", False) else plain(*args, **options)
+def _hide(token: object) -> None:
+    with _lock:
+        first, _open[token] = not _open, _read_target()
+        if first:
+            _before.update({place: _unwrap(getattr(*place)) for place in _HOOKS})
+            _once.clear()
+            _once.update(warnings.onceregistry)  # type: ignore[attr-defined]
+            for place, make in _HOOKS.items():
+                setattr(*place, make(_before[place]))
 
-    return show
+
+def _unhide(token: object) -> None:
+    with _lock:
+        if _open.pop(token, None) is None or _open:
+            return
+        for place, hook in _before.items():
+            setattr(*place, hook)
+        _before.clear()
+        _forget_warnings()
+
+
+def _forget_warnings() -> None:
+    """Let Python forget which warnings it has shown where: a hidden one would not be shown when public code causes it later."""
+    registry: dict[Any, Any] = warnings.onceregistry  # type: ignore[attr-defined]
+    registry.clear()
+    registry.update(_once)
+    # Always, since whether an example caused one is private. `catch_warnings` does so too, but other threads may be using it.
+    if (forget := getattr(warnings, "_filters_mutated", None)) is not None:
+        forget()
+    else:
+        with warnings.catch_warnings():
+            pass
+
+
+def _read_target() -> Any:
+    """Return where a warning would go now: the function that shows it, or the list of this context in which it is recorded."""
+    if (shown := warnings.showwarning) is not getattr(warnings, "_showwarning_orig", shown):
+        return shown
+    read_context = getattr(warnings, "_get_context", None)  # Python 3.14
+    log = None if read_context is None else read_context().log
+    return getattr(warnings, "_showwarnmsg_impl", shown) if log is None else log
+
+
+def _make_quiet(plain: Callable[..., Any]) -> Callable[..., Any]:
+    return _Quiet(plain, lambda: True)
+
+
+def _make_quiet_warnings(plain: Callable[..., Any]) -> Callable[..., Any]:
+    return _Quiet(plain, _is_outer_target)
+
+
+def _is_outer_target() -> bool:
+    target = _read_target()
+    usual = getattr(target, "__module__", None) in ("warnings", "_py_warnings")
+    return usual or any(target is each for each in list(_open.values()))
+
+
+class _Quiet:
+    """Stands in for a hook while a context is open; after that it calls the hook, if somebody has kept it."""
+
+    def __init__(self, plain: Callable[..., Any], is_silent: Callable[[], bool]) -> None:
+        self.plain, self._is_silent = plain, is_silent
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return None if _open and self._is_silent() else self.plain(*args, **options)
+
+
+def _unwrap(hook: Any) -> Any:
+    while type(hook) is _Quiet:
+        hook = hook.plain
+    return hook
+
+
+_HOOKS: dict[tuple[Any, str], Callable[[Any], Any]] = {
+    (warnings, "_showwarnmsg"): _make_quiet_warnings,
+    (sys, "unraisablehook"): _make_quiet,
+    (threading, "excepthook"): _make_quiet,
+}
+# Of the contexts that are open in any thread: where warnings went before each; what was in place before the first.
+_open: dict[object, Any] = {}
+_before: dict[tuple[Any, str], Any] = {}
+_once: dict[Any, Any] = {}
+_lock = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # a thread that holds it does not exist in the child
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class _Holder:
