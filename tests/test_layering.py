@@ -70,7 +70,7 @@ SUBLAYERS = {
         "convex_training", "convex_verification",
     ],
     "privet.federated": [
-        "rounds", "messages", "communication", "local_training", "simulation", "process_pool", "cohorts", "server",
+        "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "cohorts", "server",
     ],
     "privet.cli": [
         "output", "refusals", "destination", "topics", "compositions", "definitions", "parts", "options", "choice", "config",

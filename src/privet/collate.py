@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["Collate", "Padded", "Path", "Tokens", "batch_of_one", "collate_one", "copy_batch", "find_floats"]
 
-import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from privet.errors import InvalidArgumentError, count, real
+from privet.gradients.core.copying import deep_copy
 from privet.gradients.core.examples import is_stackable
 
 Collate = Callable[[list[Any]], Any]
@@ -131,6 +131,9 @@ def copy_batch(batch: Any) -> Any:
 
     A data set may overwrite this example with the next, or return its own tensors, which a model could then write to. Mappings
     such as transformers' `BatchEncoding` would otherwise be opaque, and their tensors not found.
+
+    Raises:
+        UncopyableError: it holds an object that cannot be copied.
     """
     kind = type(batch)
     if isinstance(batch, Tensor):
@@ -142,7 +145,7 @@ def copy_batch(batch: Any) -> Any:
     parts, tree = pytree.tree_flatten(batch, is_leaf=lambda part: part is not batch)
     if not tree.is_leaf():
         return pytree.tree_unflatten([copy_batch(part) for part in parts], tree)
-    return batch if kind in _CONSTANTS else _deepcopy(batch)
+    return batch if kind in _CONSTANTS else deep_copy(batch)
 
 
 def _copy_tensor(tensor: Tensor) -> Tensor:
@@ -150,15 +153,7 @@ def _copy_tensor(tensor: Tensor) -> Tensor:
     if type(tensor) is not Tensor and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__:
         with torch._C.DisableTorchFunctionSubclass():
             tensor = tensor.detach().as_subclass(Tensor)
-    return tensor.detach().clone() if is_stackable(tensor) else _deepcopy(tensor)
-
-
-def _deepcopy(value: Any) -> Any:
-    """Return a deep copy, as reading the next example may overwrite the object; or the object itself if it cannot be copied."""
-    try:
-        return copy.deepcopy(value)
-    except Exception:
-        return value
+    return tensor.detach().clone() if is_stackable(tensor) else deep_copy(tensor)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """Programs that would couple simulated clients are refused, or trained one client after another; valid ones are trained right."""
 
+import collections
 import functools
+import inspect
 import itertools
 import random
 import sys
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -291,3 +294,76 @@ def test_no_warning_of_a_client_is_shown(recwarn):
     recwarn.clear()
     simulation.gather(told_by(small_model()), np.arange(3))
     assert not recwarn.list
+
+
+class Measuring(collections.namedtuple("Measuring", "x y")):
+    """A container that notes the sizes of the tensors that it is made of, outside of vmap."""
+
+    seen = SimpleQueue()
+
+    def __new__(cls, x, y):
+        if isinstance(x, torch.Tensor) and not torch._C._functorch.is_batchedtensor(x):
+            cls.seen.put(x.numel())
+        return super().__new__(cls, x, y)
+
+
+@pytest.mark.parametrize("vectorise", [True, False])
+def test_containers_of_the_user_are_made_of_one_client_alone(vectorise):
+    clients = [Measuring(*content) for content in clients_of((4,) * 6)]
+    simulation = simulate(small_model(), clients=clients, vectorise=vectorise)
+    gathered(simulation, told_by(small_model()), range(6))
+    assert simulation.vectorised is vectorise
+    assert {Measuring.seen.get() for _ in range(Measuring.seen.qsize())} <= {16, 2 * 4}  # a client's, or a made-up client's
+
+
+class Logarithms(collections.abc.Sequence):
+    """Clients whose content is computed when they are read; one that has a zero warns, or interrupts."""
+
+    def __init__(self, rows, *, interrupts):
+        self.rows, self.interrupts = rows, interrupts
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        x = self.rows[index].numpy()
+        if self.interrupts and x.min() == 0:
+            raise KeyboardInterrupt
+        return torch.from_numpy(np.log(x)), torch.zeros(len(x), dtype=torch.int64)
+
+
+@pytest.mark.parametrize("interrupts", [True, False])
+def test_nobody_hears_of_a_client_that_warns_or_interrupts_when_it_is_read(interrupts, recwarn):
+    rows = torch.rand(5, 3, 4) + 1
+    rows[2, 0, 0] = 0
+    simulation = simulate(small_model(), clients=Logarithms(rows, interrupts=interrupts))
+    recwarn.clear()
+    found = gathered(simulation, told_by(small_model()), range(5))
+    expected = gathered(simulation, told_by(small_model()), [0, 1, 3, 4])
+    assert not recwarn.list
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor)
+
+
+def test_a_client_is_trained_equally_deep_in_the_stack_whatever_others_do():
+    depths = SimpleQueue()
+
+    def loss(model, batch):
+        depths.put(len(inspect.stack(0)))
+        return loss_fn(model, batch)
+
+    def trained(bad):
+        rows = torch.arange(8).remainder(3)
+        rows[:bad] = 99
+        clients = [(torch.full((4, 1), int(row)), y) for row, (_, y) in zip(rows, clients_of((4,) * 8), strict=True)]
+        model = nn.Sequential(nn.Embedding(3, 4), nn.Flatten(), nn.Linear(4, 3))
+        simulation = simulate(model, loss, clients[::-1], vectorise=True)
+        while not depths.empty():
+            depths.get()
+        gathered(simulation, told_by(model), range(8))
+        return {depths.get() for _ in range(depths.qsize())}
+
+    (alike,), some = trained(0), trained(1)
+    one_by_one = some - {alike}
+    assert len(one_by_one) <= 1  # the failing client alone
+    assert trained(3) == some

@@ -264,9 +264,9 @@ def test_a_client_that_raises_runs_alone(bad, monkeypatch):
     simulation = Simulation(model, loss_fn, with_rows(*rows), LOCAL["FedAvg"])
     one_by_one = simulation._one_by_one
 
-    def noted(parameters, content, mask, seeds):
-        alone.append(content[0][1][:, 0].tolist())
-        return one_by_one(parameters, content, mask, seeds)
+    def noted(parameters, clients, seeds):
+        alone.append(clients.leaves[1][:, 0].tolist())
+        return one_by_one(parameters, clients, seeds)
 
     monkeypatch.setattr(simulation, "_one_by_one", noted)
     assert simulation.vectorised

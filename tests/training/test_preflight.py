@@ -1,6 +1,7 @@
 """What is asked of model, loss and data before the first step, on public input; and again when the model was changed."""
 
 import functools
+import threading
 import types
 from collections import namedtuple
 
@@ -614,3 +615,42 @@ def test_a_collate_that_writes_to_the_model_is_refused(where, options):
     model = Counting(where)
     with pytest.raises(UnsupportedModelError, match="collate writes to the model"):
         train(model=model, collate=model.collate, **options)
+
+
+class Record:
+    """An object with a lock, which cannot be copied as a whole."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+class Records(Dataset):
+    """Returns records: a new one at each read, or one that is filled anew."""
+
+    def __init__(self, rows, *, reused):
+        self.rows, self.record = rows, Record() if reused else None
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        record = self.record or Record()
+        record.x = self.rows[index]
+        return record
+
+
+def record_loss(model, batch):
+    record, one = batch
+    return linear_loss(model, (record.x[None],)) * one
+
+
+def test_a_record_with_a_lock_that_is_filled_anew_trains_as_new_ones_do():
+    def trained(*, reused):
+        model = Probe()
+        rows = torch.arange(N * D).view(N, D) * 0.01
+        collate = lambda items: (items[0], torch.ones(1))  # noqa: E731
+        training = train(model, record_loss, Records(rows, reused=reused), plan(N, multiplier=0.0), collate=collate)
+        next(iter(training))
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    torch.testing.assert_close(trained(reused=True), trained(reused=False))

@@ -1,7 +1,8 @@
 """A user's entry holds only their examples; groups consist of consecutive examples."""
 
-from collections import Counter
+from collections import Counter, namedtuple
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -149,6 +150,31 @@ def test_only_the_unreadable_unit_is_dropped(data):
         assert torch.equal(leaf, other[:2])
     with pytest.raises((ValueError, InvalidArgumentError)):
         users.groups(np.arange(3), Seeds(bytes(32)), strict=True)
+
+
+class Looking(namedtuple("Looking", "x y")):
+    """A container that notes the labels that it is made of, and refuses some."""
+
+    seen: ClassVar[list] = []
+
+    def __new__(cls, x, y):
+        if isinstance(y, torch.Tensor):
+            cls.seen.append(y.flatten().tolist())
+            if y.numel() > 1 and 5 in y:
+                raise ValueError("a unit that its container refuses")
+        return super().__new__(cls, x, y)
+
+
+@pytest.mark.parametrize("long", [(), (0,)])
+def test_containers_of_the_user_are_made_of_one_unit_alone(long):
+    def collate(items):
+        return Looking(torch.stack([item["x"] for item in items]), torch.tensor([item["y"] for item in items]))
+
+    Looking.seen.clear()
+    users = Users(Recorded(long=long), [0, 0, 1, 1, 2, 3, 3], 2, collate=collate)
+    found = [position for group in users.groups(np.arange(4)) for position in group.positions.tolist()]
+    assert all(len({number // 2 if number < 4 else (number + 1) // 2 for number in held}) == 1 for held in Looking.seen)
+    assert sorted(found) == ([1, 2] if long else [0, 1, 2, 3])  # if one is read apart, containers of units are made here
 
 
 def test_units_of_different_shapes_are_in_groups_of_their_own():

@@ -20,7 +20,7 @@ from privet.reading.batches import BatchDataset, Group, PhysicalBatch
 from privet.sampling import Indices
 from privet.sparsification import Masks, Random
 from privet.sparsification.drawing import Selection, total
-from privet.training.clipped_sums import StepError
+from privet.training.clipped_sums import raise_hidden
 
 
 class Cohorts(BatchDataset):
@@ -81,12 +81,8 @@ class CohortSummer:
         told = self.tell(physical.part.draw, rule, masks)
         try:
             found = self._population.gather(told, physical.indices)
-        except KeyboardInterrupt:
-            raise
-        except USER_ERRORS as error:
-            raise StepError(
-                f"the population could not gather a round ({type(error).__name__}), and the round counts as spent"
-            ) from None
+        except USER_ERRORS as error:  # not even its type may be told: it may be a client's
+            raise_hidden(error, "the population could not gather a round, and the round counts as spent")
         return _check_sum(found, told)
 
     def tell(self, number: int, rule: Rule, masks: Masks | None) -> Round:

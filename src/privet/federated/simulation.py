@@ -21,10 +21,11 @@ from privet._utils.python_generator import read_python_generator
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, count
+from privet.federated.clients import ClientBatch, unpack
 from privet.federated.local_training import LocalSteps, train_locally
 from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
-from privet.gradients.core.examples import Examples
+from privet.gradients.core.examples import unflatten
 from privet.gradients.core.losses import LossFunction, force_eager
 from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.gradients.core.recorder import UntraceableError
@@ -154,67 +155,77 @@ class Simulation:
         total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
-            for group in move_groups(self._reader.read(indices[start : start + self._at_once]), device):
-                held = _unpack(group.examples)
-                found = None if held is None else self._train(told.parameters, *held)
-                if found is not None:
-                    assert total.part is not None
-                    deltas, weights = found
-                    total = total.join(contribution(deltas, told, weights, start=total.part.stop))
+            # Signals wait for the end of these clients, not of the round: a cohort may be large.
+            with hold_signals(), hide_warnings(), preserve_generators():
+                for group in move_groups(self._reader.read(indices[start : start + self._at_once]), device):
+                    clients = unpack(group.examples)
+                    found = None if clients is None else self._train(told.parameters, clients)
+                    if found is not None:
+                        assert total.part is not None
+                        deltas, weights = found
+                        total = total.join(contribution(deltas, told, weights, start=total.part.stop))
         return total
 
-    @hold_signals()
-    def _train(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor) -> _Trained | None:
+    def _train(self, parameters: Mapping[str, Tensor], clients: ClientBatch) -> _Trained | None:
         """Return the updates and weights of those of K clients whose training works; None if none does.
 
-        One client that raises must not make all others run another program: it is isolated by bisection, and runs alone.
+        One client that raises must not make all others run another program: it is isolated by bisection, and runs alone. The
+        bisection is no recursion, because how deep a client's own calls may go must not depend on others.
         """
-        size = len(mask)
-        with preserve_generators(), hide_warnings():
-            if not self.vectorised:
-                return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(size))
-            try:
-                return self._together(parameters, content, mask, Seeds.draw().numbers(1)[0])
-            except USER_ERRORS as error:  # the error of one client must not reach the others, nor anybody else
-                raise_interrupt(error)
-                if size == 1:
-                    return self._one_by_one(parameters, content, mask, Seeds.draw().numbers(1))
-            halves = [slice(size // 2), slice(size // 2, size)]
-            return _join(
-                self._train(parameters, pytree.tree_map(lambda leaf, half=half: leaf[half], content), mask[half])
-                for half in halves
-            )
+        if not self.vectorised:
+            return self._one_by_one(parameters, clients, Seeds.draw().numbers(len(clients)))
+        waiting, trained = [clients], []
+        while waiting:
+            some = waiting.pop()
+            found = self._attempt(parameters, some)
+            if found is None and len(some) > 1:
+                middle = len(some) // 2
+                waiting += some.select(slice(middle, None)), some.select(slice(middle))
+            elif found is None:
+                trained.append(self._one_by_one(parameters, some, Seeds.draw().numbers(1)))
+            else:
+                trained.append(found)
+        return _join(trained)
 
-    def _together(self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor, seed: int) -> _Trained:
+    def _attempt(self, parameters: Mapping[str, Tensor], clients: ClientBatch) -> _Trained | None:
+        """Return what clients that are trained together become; None if one of them raises, which nobody may hear of."""
+        try:
+            return self._together(parameters, clients, Seeds.draw().numbers(1)[0])
+        except USER_ERRORS as error:
+            raise_interrupt(error)
+            return None
+
+    def _together(self, parameters: Mapping[str, Tensor], clients: ClientBatch, seed: int) -> _Trained:
         seed_generators(seed)
         python, has_numpy_advanced = read_python_generator(), watch_numpy_generator()
         start = _copy(parameters)
 
-        def train(own: Any, own_mask: Tensor) -> _Trained:
+        def train(leaves: tuple[Tensor, ...], mask: Tensor) -> _Trained:
             buffers = _copy(dict(self._model.named_buffers()))
-            return train_locally(partial(self._transformed, buffers), self._local, start, own, own_mask)
+            content = unflatten(leaves, clients.tree)
+            return train_locally(partial(self._transformed, buffers), self._local, start, content, mask)
 
         with (
             forbid_user_code_on_physical_batch(),
             force_eager(),
             self._guard.isolate(),
-            SharedCalls(self._guard, None, len(mask)),
+            SharedCalls(self._guard, None, len(clients)),
         ):
-            found: _Trained = vmap(train, randomness="different")(content, mask)
+            found: _Trained = vmap(train, randomness="different")(clients.leaves, clients.mask)
         if has_numpy_advanced() or read_python_generator() != python:
             raise UntraceableError("random numbers are drawn from a generator that clients would share")
         return found
 
     def _one_by_one(
-        self, parameters: Mapping[str, Tensor], content: Any, mask: Tensor, seeds: Sequence[int], *, strict: bool = False
+        self, parameters: Mapping[str, Tensor], clients: ClientBatch, seeds: Sequence[int], *, strict: bool = False
     ) -> _Trained | None:
         trained: list[_Trained] = []
         for client, seed in enumerate(seeds):
             seed_generators(seed)
-            own = pytree.tree_map(lambda leaf, client=client: leaf[client].clone(), content)
             try:
                 with force_eager(), self._guard.isolate():
-                    trained.append(train_locally(self._gradient, self._local, _copy(parameters), own, mask[client]))
+                    own, mask = clients.copy_content(client), clients.mask[client]
+                    trained.append(train_locally(self._gradient, self._local, _copy(parameters), own, mask))
             except USER_ERRORS as error:
                 raise_interrupt(error)
                 if strict:
@@ -274,7 +285,7 @@ class Simulation:
         """Train made-up clients, shaped like the first one's examples; return whether clients can be trained together."""
         try:
             first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
-        except InvalidArgumentError:
+        except (InvalidArgumentError, UnsupportedModelError):
             raise
         except USER_ERRORS as error:
             raise_interrupt(error)
@@ -283,21 +294,20 @@ class Simulation:
                 "Read one entry of the data set yourself to see the error.",
             ) from None  # fmt: skip
         device = next(iter(parameters.values())).device
-        held = _unpack(first.to(device))
+        held = unpack(first.to(device))
         if held is None:
             raise InvalidArgumentError(
                 "clients", "with other values than tensors of one entry per example", "clients made of such tensors",
                 "Encode text and numbers as tensors whose first dimension is that of the client's examples.",
             )  # fmt: skip
-        content, _ = held
         mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=device)
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
         with preserve_generators():
             seed_generators(0)
-            made_up = pytree.tree_map(_make_up, content)
+            made_up = ClientBatch(tuple(map(_make_up, held.leaves)), held.tree, mask)
             try:
-                expected = self._one_by_one(parameters, made_up, mask, seeds, strict=True)
-                again = self._one_by_one(parameters, made_up, mask, seeds, strict=True)
+                expected = self._one_by_one(parameters, made_up, seeds, strict=True)
+                again = self._one_by_one(parameters, made_up, seeds, strict=True)
             except (InvalidArgumentError, UnsupportedModelError):
                 raise
             except Exception as error:
@@ -315,9 +325,9 @@ class Simulation:
             if vectorise is False:
                 return False
             try:
-                found = self._together(parameters, made_up, mask, 0)
+                found = self._together(parameters, made_up, 0)
                 same = _is_close(expected, found)
-                random = not same and not _is_close(found, self._together(parameters, made_up, mask, 1))
+                random = not same and not _is_close(found, self._together(parameters, made_up, 1))
             except Exception as error:
                 if vectorise:
                     raise InvalidArgumentError(
@@ -347,14 +357,6 @@ def _join(parts: Iterable[_Trained | None]) -> _Trained | None:
 def _is_close(one: _Trained, other: _Trained) -> bool:
     """Return whether clients have the same updates up to rounding."""
     return all(torch.allclose(one[0][name], other[0][name], _TOLERANCE, 1e-6, equal_nan=True) for name in one[0])
-
-
-def _unpack(examples: Examples) -> tuple[Any, Tensor] | None:
-    """Return the content (K, k, …) and the mask (K, k) of clients as they are read, (K, 1, k, …); None if it is anything else."""
-    if not all(own and leaf.dim() > 2 and leaf.shape[1] == 1 for leaf, own in zip(examples.leaves, examples.own, strict=True)):
-        return None
-    content, mask = pytree.tree_unflatten([leaf.squeeze(1) for leaf in examples.leaves], examples.tree)
-    return content, mask
 
 
 def _make_up(leaf: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["ClippedSummer", "StepError"]
+__all__ = ["ClippedSummer", "StepError", "raise_hidden"]
 
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import NoReturn
 
 import torch
 from torch import nn
@@ -138,10 +139,18 @@ def _explain_failures() -> Iterator[None]:
     except PrivetError:
         raise
     except USER_ERRORS as error:
-        raise_interrupt(error)
-        if os.environ.get(_SHOW):
-            raise
-        raise StepError(
-            "the sum of a step could not be computed, and the step counts as spent. Details may contain private values and are "
-            f"not shown; for public data, set {_SHOW}=1 in the environment to see them"
-        ) from None
+        raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
+
+
+def raise_hidden(error: BaseException, what: str) -> NoReturn:
+    """Raise a StepError that says what failed, and nothing of an error that may tell of the draw.
+
+    An interrupt is raised as it is; so is any error if the user asks for it, for public data.
+    """
+    raise_interrupt(error)
+    if os.environ.get(_SHOW):
+        raise error
+    raise StepError(
+        f"{what}. Details may contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to "
+        "see them"
+    ) from None

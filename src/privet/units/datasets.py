@@ -76,7 +76,7 @@ class _Units(BatchDataset):
                     torch.arange(len(index), device="cpu"), replace(examples, leaves=leaves, count=len(index)).append_leaves(mask)
                 )
             ]
-        each = ungroup(rows, index.size)
+        each = ungroup(rows, index.size, strict=strict)
         units = [
             _make_unit(each[start : start + index.shape[1]], mask[number], strict=strict)
             for number, start in enumerate(range(0, index.size, index.shape[1]))
@@ -101,18 +101,17 @@ def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
     try:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE
-        content = join_rows(rows)
+        return pytree.tree_map(_by_unit, join_rows(rows), rows[0]), mask
     except USER_ERRORS as error:
         raise_interrupt(error)
         if strict:
             raise
         return UNREADABLE
 
-    def by_unit(leaf: Any, first: Any) -> Any:
-        joined = isinstance(leaf, Tensor) and first.shape[:1] == (1,)
-        return leaf.unsqueeze(0) if joined else leaf
 
-    return pytree.tree_map(by_unit, content, rows[0]), mask
+def _by_unit(leaf: Any, first: Any) -> Any:
+    joined = isinstance(leaf, Tensor) and first.shape[:1] == (1,)
+    return leaf.unsqueeze(0) if joined else leaf
 
 
 class Users(_Units):

@@ -248,3 +248,21 @@ def test_memory_that_torch_did_not_allocate_is_copied_at_once():
         (copied,) = examples.Examples((leaf,), (True,), pytree.tree_structure(0), 3, owns_memory=True).copy_leaves()
         copied.zero_()
         assert torch.equal(leaf, torch.ones(3, 1, 2))
+
+
+def test_leaves_are_appended_without_a_container_that_holds_all_examples():
+    @dataclass
+    class Single:
+        """Refuses several examples, and one that is not a tensor."""
+
+        x: torch.Tensor
+
+        def __post_init__(self):
+            assert self.x.shape == (1, 3)
+
+    pytree.register_pytree_node(Single, lambda single: ([single.x], None), lambda leaves, _: Single(*leaves))
+    examples = stack([Single(torch.full((1, 3), float(number))) for number in range(4)])
+    found = examples.append_leaves(torch.arange(4).view(4, 1), torch.zeros(4, 1))
+    single, number, zero = found.get(2)
+    assert (single.x.tolist(), number.tolist(), zero.tolist()) == ([[2.0] * 3], [2], [0.0])
+    assert found.tree == pytree.tree_structure((single, number, zero))

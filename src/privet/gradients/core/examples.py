@@ -85,7 +85,8 @@ class Examples:
 
     def append_leaves(self, *more: Tensor) -> Examples:
         """Return examples that are tuples: the original example, then its entry of each further tensor (B, 1, …)."""
-        tree = pytree.tree_structure((unflatten(self.leaves, self.tree), *more))
+        # Of structures alone: a container that is made of stacked leaves would show all examples to the code of its class.
+        tree = pytree.TreeSpec(tuple, None, [self.tree, *(_LEAF for _ in more)])
         return Examples((*self.leaves, *more), (*self.own, *(True for _ in more)), tree, self.count)
 
 
@@ -141,6 +142,7 @@ def unflatten(leaves: Sequence[Any], tree: pytree.TreeSpec) -> Any:
 
 
 _PLAIN, _TENSORS = {tuple, list}, {Tensor}
+_LEAF = pytree.tree_structure(0)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ __all__ = ["KINDS", "common_objects", "is_joinable", "join_examples", "make_synt
 
 import dataclasses
 import enum
+import threading
 import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.copying import is_bare
 from privet.gradients.core.examples import Examples, context_objects, unflatten
 
 _Fill = Callable[[tuple[int, ...], torch.Generator], Tensor]
@@ -64,23 +66,44 @@ def make_synthetic(examples: Examples, count: int, seed: int = 0, kind: int = 0,
         if id(value) not in kept:
             raise _cannot_make_up(value)
 
-    def invent_shared(leaf: Any) -> Any:
-        return leaf if id(leaf) in kept else _invent(leaf, kind, generator)
-
     leaves = tuple(
-        _fill(leaf, (count, *leaf.shape[1:]), kind, generator) if own else invent_shared(leaf)
+        _fill(leaf, (count, *leaf.shape[1:]), kind, generator) if own else _invent(leaf, kind, generator, kept=kept)
         for leaf, own in zip(examples.leaves, examples.own, strict=True)
     )
     return Examples(leaves, examples.own, examples.tree, count)
 
 
 def common_objects(groups: Iterable[Examples]) -> frozenset[int]:
-    """Return the ids of the objects, no tensors or constants, that are one and the same for all of several examples."""
+    """Return the ids of the objects, no tensors or constants, that are one and the same for all of several examples.
+
+    Among them are parts of their objects that cannot be copied and hold nothing, such as a file or a module.
+    """
     listed = list(groups)
     if sum(group.count for group in listed) < 2:
         return frozenset()
     held = ([*group.shared, *context_objects(group.tree)] for group in listed)
-    return frozenset.intersection(*(frozenset(id(x) for x in each if type(x) not in (*_CONSTANTS, *_STRUCTURE)) for each in held))
+    found = ({**{id(x): x for x in each}, **_bare_parts(each)} for each in held)
+    return frozenset.intersection(
+        *(frozenset(key for key, x in each.items() if type(x) not in (*_CONSTANTS, *_STRUCTURE)) for each in found)
+    )
+
+
+def _bare_parts(objects: Iterable[Any]) -> dict[int, Any]:
+    """Return by id what plain objects hold, and what these hold, that has no contents itself."""
+    found, seen, waiting = dict[int, Any](), set[int](), list(objects)
+    while waiting:
+        value = waiting.pop()
+        if id(value) not in seen and _is_plain(type(value)):
+            seen.add(id(value))
+            parts = pytree.tree_leaves(list((_attributes(value) or {}).values()))
+            found.update((id(part), part) for part in parts if is_bare(part))
+            waiting += parts
+    return found
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return whether an object of this class can be made without arguments, and has nothing but attributes."""
+    return kind.__new__ is object.__new__ or kind is types.SimpleNamespace
 
 
 def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool = False) -> list[Any]:
@@ -107,15 +130,24 @@ def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool =
 
 _CONSTANTS: dict[type, Any] = {bool: True, int: 1, float: 1.0, complex: 1.0 + 0j, str: "a", bytes: b"a"}
 _STRUCTURE = (type(None), torch.dtype, torch.device)
+_LOCKS: dict[type, Callable[[], Any]] = {type(make()): make for make in (threading.Lock, threading.RLock)}
 
 
-def _invent(leaf: Any, kind: int, generator: torch.Generator, public: bool = False, depth: int = 0) -> Any:
+def _invent(
+    leaf: Any, kind: int, generator: torch.Generator, public: bool = False, depth: int = 0, kept: Collection[int] = frozenset()
+) -> Any:
     """Return a made-up value in place of a leaf, of which only the type and shape are used; if it is public, only tensors change.
+
+    What is `kept` stays. A lock becomes another one.
 
     Raises:
         UnsupportedModelError: it is an object that holds something else than attributes.
     """
     own: Any = type(leaf)
+    if id(leaf) in kept:
+        return leaf
+    if own in _LOCKS and not public:
+        return _LOCKS[own]()
     if own in _CONSTANTS:
         return leaf if public else _CONSTANTS[own]
     if own in _STRUCTURE:
@@ -127,15 +159,14 @@ def _invent(leaf: Any, kind: int, generator: torch.Generator, public: bool = Fal
         return made if isinstance(leaf, np.ndarray) else made[()]
     if isinstance(leaf, enum.Enum) and not public:
         return next(iter(own))
-    plain = own.__new__ is object.__new__ or own is types.SimpleNamespace
-    state = _attributes(leaf) if plain and depth < _DEEPEST else None
+    state = _attributes(leaf) if _is_plain(own) and depth < _DEEPEST else None
     if state is None:
         if public:
             return leaf
         raise _cannot_make_up(leaf)
     new = own.__new__(own)
     for name, value in state.items():
-        made = pytree.tree_map(lambda part: _invent(part, kind, generator, public, depth + 1), value)
+        made = pytree.tree_map(lambda part: _invent(part, kind, generator, public, depth + 1, kept), value)
         object.__setattr__(new, name, made)
     return new
 
