@@ -57,7 +57,7 @@ STEPS = [
            "partial_sums.add(group.positions, found.sums",
            "partial_sums.add(group.positions * 0 + group.positions.flip(0), found.sums",
            SUMS("test_norms_are_in_the_order_of_the_draw")),
-    Mutant("an error of a step holds what caused it", "clipped_sums._explain_failures",
+    Mutant("an error of a step holds what caused it", "clipped_sums.raise_hidden",
            "from None", "from error",
            SUMS("test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw")),
     Mutant("a draw that ends early is a step", "ClippedSummer.sum_draw",

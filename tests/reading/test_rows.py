@@ -2,6 +2,7 @@
 
 import os
 import random
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from privet._utils.randomness import Seeds
@@ -395,9 +397,9 @@ class Holder:
 class Reusing(Listed):
     """Returns one object for all examples, refilled each time."""
 
-    def __init__(self, items):
+    def __init__(self, items, holder=None):
         super().__init__(items)
-        self.holder = Holder()
+        self.holder = holder or Holder()
 
     def __getitem__(self, index):
         self.holder.x = super().__getitem__(index)
@@ -407,6 +409,57 @@ class Reusing(Listed):
 def test_an_object_that_is_filled_anew_is_each_examples_own():
     examples = ExampleReader(Reusing(FLOATS), lambda items: (torch.zeros(1), items[0])).examples(np.arange(3))
     assert [float(holder.x[0]) for _, holder in examples] == [1.0, 2.0, 3.0]
+
+
+class Locked(Holder):
+    """Cannot be copied as a whole, because of its lock."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+
+class Releasing(Locked):
+    """Cannot be copied, as the copies would release what they share."""
+
+    def __del__(self):
+        pass
+
+
+def test_an_object_that_holds_a_lock_and_is_filled_anew_is_each_examples_own():
+    examples = ExampleReader(Reusing(FLOATS, Locked()), lambda items: (torch.zeros(1), items[0])).examples(np.arange(3))
+    assert [float(holder.x[0]) for _, holder in examples] == [1.0, 2.0, 3.0]
+    assert len({id(holder.lock) for _, holder in examples}) == 1
+
+
+def test_an_object_that_is_filled_anew_and_cannot_be_copied_is_unreadable():
+    reader = ExampleReader(Reusing(FLOATS, Releasing()), lambda items: (torch.zeros(1), items[0]))
+    assert reader.examples(np.arange(3)) == [UNREADABLE] * 3
+    with pytest.raises(UnsupportedModelError, match=r"type 'Releasing' cannot be copied.*leave it out"):
+        reader.read_first(3)
+
+
+@pytest.mark.parametrize("broken", ["flatten", "unflatten"])
+def test_an_example_whose_containers_fail_later_is_unreadable(broken):
+    """Containers of the user are taken apart and made again after they were read."""
+    calls = {"flatten": 0, "unflatten": 0}
+
+    class Container:
+        def __init__(self, x):
+            self.x = x
+
+    def failing(name, found, x):
+        calls[name] += 1
+        if name == broken and calls[name] > 3 and x[0, 0] == 2.0:
+            raise ValueError("too late")
+        return found
+
+    pytree.register_pytree_node(
+        Container,
+        lambda made: failing("flatten", ([made.x], None), made.x),
+        lambda leaves, _: failing("unflatten", Container(*leaves), leaves[0]),
+    )
+    examples = ExampleReader(Listed(FLOATS), lambda items: Container(torch.stack(items))).examples(np.arange(3))
+    assert [example is UNREADABLE for example in examples] == [False, True, False]
 
 
 def test_a_failing_comparison_raises_no_alarm():

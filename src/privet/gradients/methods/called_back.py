@@ -5,20 +5,34 @@ torch takes a mode off the stack while the mode handles a function.
 
 from __future__ import annotations
 
-__all__ = ["differentiate_inside", "dispatches_to_user", "has_own_operators", "is_called_back", "watch"]
+__all__ = [
+    "CONTROL_FLOW",
+    "call_higher_order",
+    "call_operator",
+    "differentiate_inside",
+    "dispatches_to_user",
+    "has_own_operators",
+    "is_called_back",
+    "is_foreign",
+    "watch",
+]
 
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
+import threading
+import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from privet.errors import UnsupportedModelError
 from privet.gradients.core.handlers import has_operators
+from privet.gradients.core.state.reachable import find_reachable
 
 
 def is_called_back(x: object) -> bool:
@@ -45,6 +59,111 @@ class _Watched:
 def _class_like(kind: Any) -> type[_Watched]:
     """Return a class of the same name, which torch's messages show."""
     return type(kind.__name__, (_Watched,), {})
+
+
+def call_higher_order(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
+    """Call an operator that takes functions, such as `torch.cond`; their calls are intercepted.
+
+    torch lifts what these functions use besides their arguments only when it compiles them: without, it would have no gradient.
+    So control flow runs as Python's, and the functions of other operators must use nothing that is trained.
+
+    Raises:
+        UnsupportedModelError: the functions use parameters.
+    """
+    flow = CONTROL_FLOW.get(operator.name())
+    if flow is not None:
+        with mode:
+            return flow(*args, **options)
+    functions = [x for x in (*args, *options.values()) if is_called_back(x)]
+    if any(map(_asks_for_gradients, _find_used(functions))):
+        raise UnsupportedModelError(
+            f"the model or loss passes functions that use parameters to torch's operator {operator.name()}, which gives these no "
+            "gradient; pass the parameters as arguments, or write the operation without the operator"
+        )
+    watched = [watch(mode, x) if is_called_back(x) else x for x in args]
+    return operator(*watched, **{name: watch(mode, x) if is_called_back(x) else x for name, x in options.items()})
+
+
+def _choose(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    return (true_fn if pred else false_fn)(*operands)
+
+
+def _repeat(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: Sequence[Any], additional: Sequence[Any] = ()
+) -> Any:
+    while cond_fn(*carried, *additional):
+        carried = body_fn(*carried, *additional)
+    return carried
+
+
+CONTROL_FLOW: dict[str, Callable[..., Any]] = {"cond": _choose, "while_loop": _repeat}
+
+
+def _find_used(functions: Sequence[Any]) -> list[Any]:
+    """Return what functions use besides their arguments, and what the functions use that they use, directly or not."""
+    used = list(functions)
+    known = set(map(id, used))
+    for value in used:
+        more = {} if isinstance(value, nn.Module | Tensor | type | types.ModuleType) else find_reachable(value)
+        used += [x for x in more.values() if is_called_back(x) or isinstance(x, Tensor) if id(x) not in known]
+        known |= set(map(id, more.values()))
+    return used
+
+
+def _asks_for_gradients(value: object) -> bool:
+    tensors = value.parameters() if isinstance(value, nn.Module) else [value]
+    return any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
+
+
+_running = threading.local()  # `mode` is that in which this thread calls an operator
+_KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
+
+
+def is_foreign(func: Any) -> bool:
+    """Return whether a function is a custom operator of another library, whose batching rules are not torch's."""
+    return isinstance(library := _library_of(func), str) and library not in _KNOWN_LIBRARIES
+
+
+def _library_of(func: Any) -> str | None:
+    return getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
+
+
+def call_operator(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
+    """Call an operator; the Python functions of one that was made by `torch.library.custom_op` have their calls intercepted."""
+    name = getattr(operator, "_qualified_op_name", None) or operator.name().partition(".")[0]
+    definition = _DEFINITIONS.get(name)
+    if definition is None:
+        return operator(*args, **options)
+    for device, kernel in definition._backend_fns.items():
+        definition._backend_fns[device] = _watch_where_it_runs(kernel)
+    if definition._setup_context_fn is not None:
+        definition._setup_context_fn = _watch_where_it_runs(definition._setup_context_fn)
+    before, _running.mode = getattr(_running, "mode", None), mode
+    try:
+        return operator(*args, **options)
+    finally:
+        _running.mode = before
+
+
+def _watch_where_it_runs(plain: Any) -> Any:
+    """Return a function whose calls of torch go through the mode in which its thread calls an operator, if any."""
+    if isinstance(plain, _OfOperator):
+        return plain
+    return functools.update_wrapper(_OfOperator(plain), plain)
+
+
+class _OfOperator:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        mode = getattr(_running, "mode", None)
+        with contextlib.nullcontext() if mode is None or mode in _get_current_function_mode_stack() else mode:
+            return self._function(*args, **options)
+
+
+# Qualified name → definition, of the operators whose functions are Python's.
+_DEFINITIONS: Any = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
 
 
 def differentiate_inside(

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
@@ -19,16 +20,22 @@ from privet.gradients.core.batching import is_batched, is_wrapped
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
+from privet.gradients.core.state.reachable import SCRIPTED
+from privet.gradients.core.wrapping import Place, wrap_for_good
 from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER, list_spellings
 from privet.gradients.layers.random import RULES, Draw
 from privet.gradients.methods.called_back import (
+    CONTROL_FLOW,
+    call_higher_order,
+    call_operator,
     differentiate_inside,
     dispatches_to_user,
     has_own_operators,
     is_called_back,
+    is_foreign,
     watch,
 )
-from privet.gradients.methods.writes import find_written, may_write
+from privet.gradients.methods.writes import OPERATOR_KINDS, find_written, find_written_by_script, may_write
 
 _ACCESS = {"__get__", "__set__", "__delete__"}
 _BACKWARD = {Tensor.backward, torch.autograd.backward}
@@ -56,6 +63,7 @@ class GuardedCalls(TorchFunctionMode):
 
     def __init__(self, guard: Guard, draw: Draw | None) -> None:
         super().__init__()
+        wrap_for_good(*_SCRIPTS)
         self._guard, self._draw = guard, draw
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -67,6 +75,8 @@ class GuardedCalls(TorchFunctionMode):
         if _is_watched(func, name) or "out" in options or "inplace" in options:
             written = find_written(func, name, args, options)
             self._check_call(func, name, args, options, written)
+            if isinstance(func, HigherOrderOperator):
+                return self.call_higher_order(func, args, options)
             if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
                 return func(args[0].detach().clone(), *args[1:], **options)
         rule = None if self._draw is None else RULES.get(func)
@@ -113,6 +123,15 @@ class GuardedCalls(TorchFunctionMode):
                 "training"
             )
 
+    def check_script(self, script: Any, args: Any, options: Any) -> None:
+        """Refuse a call of a TorchScript function that may write to a parameter: torch shows no call inside of it."""
+        if any(not is_batched(x) and self._guard.is_protected(x) for x in find_written_by_script(script, args, options)):
+            raise WriteError(_WRITTEN)
+
+    def call_higher_order(self, operator: Any, args: Any, options: Any) -> Any:
+        """Call an operator that takes functions."""
+        return call_higher_order(self, operator, args, options)
+
     def prepare_arguments(self, arguments: Any) -> Any:
         """Return the arguments of a function that draws random numbers."""
         return arguments
@@ -121,6 +140,8 @@ class GuardedCalls(TorchFunctionMode):
         """Call a permitted function, which writes to the tensors `written`."""
         if func is torch.autograd.grad:
             return differentiate_inside(self, *args, **options)
+        if isinstance(func, OPERATOR_KINDS):
+            return call_operator(self, func, args, options)
         return func(*args, **options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
@@ -189,6 +210,38 @@ _WRITTEN = (
 )
 
 
+def _watch_function(plain: Any) -> Any:
+    """Return the method by which TorchScript functions are called, with a check in passes."""
+
+    @functools.wraps(plain)
+    def call(script: Any, *args: Any, **options: Any) -> Any:
+        for mode in _get_current_function_mode_stack():
+            if isinstance(mode, GuardedCalls):
+                with torch._C.DisableTorchFunction():  # else, the mode would show the check a copy of a parameter's memory
+                    mode.check_script(script, args, options)
+        return plain(script, *args, **options)
+
+    return call
+
+
+def _watch_method(plain: Any) -> Any:
+    """Return the method by which methods of TorchScript modules are called, refused in passes."""
+
+    @functools.wraps(plain)
+    def call(method: Any, *args: Any, **options: Any) -> Any:
+        if any(isinstance(mode, GuardedCalls) for mode in _get_current_function_mode_stack()):
+            raise UnsupportedModelError(SCRIPTED)
+        return plain(method, *args, **options)
+
+    return call
+
+
+_SCRIPTS: list[Place] = [
+    (torch.jit.ScriptFunction, "__call__", _watch_function),
+    (torch._C.ScriptMethod, "__call__", _watch_method),
+]
+
+
 class SharedCalls(GuardedCalls):
     """Intercepts torch calls in a pass over several examples, or clients, each of which user code sees alone inside vmap.
 
@@ -236,9 +289,24 @@ class SharedCalls(GuardedCalls):
             return self.copy_or_refuse(name, args)
         if func in UNRELIABLE:
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
-        if any(isinstance(x, Tensor) and has_own_operators(type(x)) for x in pytree.tree_leaves((args, options))):
+        leaves = pytree.tree_leaves((args, options))
+        if any(isinstance(x, Tensor) and has_own_operators(type(x)) for x in leaves):
             raise UntraceableError("a class of tensors of the user's would receive the tensor of all examples")
+        if is_foreign(func) and any(map(is_wrapped, leaves)):
+            raise UntraceableError("a custom operator is called, whose batching rule is unknown")
         return super().call(REPLACED_TOGETHER.get(func, func), name, args, options, written)
+
+    def check_script(self, script: Any, args: Any, options: Any) -> None:
+        """Refuse every call of a TorchScript function, of whose own calls none would be kept apart."""
+        super().check_script(script, args, options)
+        self._failure = self._failure or UntraceableError("a TorchScript function is called")
+        raise self._failure
+
+    def call_higher_order(self, operator: Any, args: Any, options: Any) -> Any:
+        """Call an operator that is control flow; functions of others would receive the tensors of all examples."""
+        if operator.name() not in CONTROL_FLOW:
+            raise UntraceableError("an operator is called that takes functions")
+        return super().call_higher_order(operator, args, options)
 
     def copy_or_refuse(self, name: str, args: Any) -> Any:
         """Return what a function of a tensor's text or memory may give away: a copy, or the text of a number."""

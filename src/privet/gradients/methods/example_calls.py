@@ -24,9 +24,9 @@ from privet.gradients.core.state.held_tensors import data_pointer
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.layers.random import Draw
-from privet.gradients.methods.called_back import has_own_operators, is_called_back
+from privet.gradients.methods.called_back import call_operator, has_own_operators, is_called_back, is_foreign
 from privet.gradients.methods.calls import EXPOSING, HOOKS, RULED, UNRELIABLE, SharedCalls
-from privet.gradients.methods.writes import is_write
+from privet.gradients.methods.writes import OPERATOR_KINDS, is_write
 
 _FACTORIES = {
     *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
@@ -107,7 +107,7 @@ class ExampleCalls(SharedCalls):
             if found is not None:
                 return found
         if not batched:
-            if asking and _is_foreign(func):
+            if asking and is_foreign(func):
                 raise UntraceableError("parameters go through user code whose backward pass would receive the sum of gradients")
             return self._call_shared(func, name, args, options)
         if followed:
@@ -122,7 +122,7 @@ class ExampleCalls(SharedCalls):
                     return found
         elif asking and torch.is_grad_enabled():
             args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
-        if _is_foreign(func):
+        if is_foreign(func):
             rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", None) or getattr(func, "_name", "")))
             found = None if rule is None or followed else recorder.call(rule, args, options, batched)
             if found is None:
@@ -152,7 +152,7 @@ class ExampleCalls(SharedCalls):
 
     def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
         """Call a function of shared tensors only."""
-        found = func(*args, **options)
+        found = call_operator(self, func, args, options) if isinstance(func, OPERATOR_KINDS) else func(*args, **options)
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found
         recorder = self._recorder
@@ -279,10 +279,3 @@ def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor], list[
 _PLAIN = {type(None), bool, int, float, str, torch.dtype}  # kinds of most arguments that are not tensors
 _TENSORS = {Tensor, torch.nn.Parameter}
 _is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_batchedtensor
-_KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
-
-
-def _is_foreign(func: Any) -> bool:
-    """Return whether a function is a custom operator of another library, whose batching rules are not torch's."""
-    library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0] or None
-    return isinstance(library, str) and library not in _KNOWN_LIBRARIES

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["find_written", "is_write", "may_write"]
+__all__ = ["OPERATOR_KINDS", "find_written", "find_written_by_script", "is_write", "may_write"]
 
 import functools
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
@@ -18,7 +20,7 @@ _IN_PLACE_OPERATORS = {
     for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]
 }  # fmt: skip
 _HARMLESS = {"requires_grad_", "detach_", "retain_grad", "__setitem__"}
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+OPERATOR_KINDS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _BUILTINS = (type(torch.add), type(Tensor.add))
 _Places = tuple[tuple[int, str], ...]
 _Statistics = tuple[_Places, str, bool]
@@ -49,7 +51,7 @@ def is_write(name: str) -> bool:
 
 def may_write(func: Any, name: str) -> bool:
     """Return whether a torch function can write to an argument besides `out` and the target of `inplace`."""
-    return is_write(name) or isinstance(func, _OPERATORS) or any(_written_arguments(func))
+    return is_write(name) or isinstance(func, (*OPERATOR_KINDS, HigherOrderOperator)) or any(_written_arguments(func))
 
 
 def find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
@@ -78,7 +80,7 @@ def _written_arguments(func: Any) -> tuple[_Places, _Statistics | None]:
     """Return the arguments that a function writes to in any of its overloads, and its entry in `_STATISTICS`."""
     if func in _STATISTICS:
         return (), _STATISTICS[func]
-    is_operator = isinstance(func, _OPERATORS)
+    is_operator = isinstance(func, OPERATOR_KINDS)
     if is_operator:
         overloads = [func] if hasattr(func, "_schema") else [getattr(func, overload) for overload in func.overloads()]
         schemas = [overload._schema for overload in overloads]
@@ -100,3 +102,27 @@ def _written_arguments(func: Any) -> tuple[_Places, _Statistics | None]:
         and (is_operator or not (argument.kwarg_only or argument.name == "self"))
     }
     return tuple(place for place in found if statistics is None or place not in statistics[0]), statistics
+
+
+def find_written_by_script(script: Any, args: Any, options: Any) -> list[Tensor]:
+    """Return the tensors that a TorchScript function may write to: all that it is given or holds, if it writes to any."""
+    writes, held = _read_script(script)
+    return [x for x in pytree.tree_leaves((args, options, held)) if isinstance(x, Tensor)] if writes else []
+
+
+@functools.lru_cache(maxsize=256)
+def _read_script(script: Any) -> tuple[bool, tuple[Tensor, ...]]:
+    """Return whether a TorchScript function writes to any tensor, and the tensors that its graph holds."""
+    nodes = list(_iter_nodes(script.inlined_graph))
+    writes = any(_WRITTEN_TENSOR.search(node.schema()) or node.kind().partition("::")[2] in _STATISTICS for node in nodes)
+    return writes, tuple(node.t("value") for node in nodes if node.hasAttribute("value") and node.kindOf("value") == "t")
+
+
+def _iter_nodes(block: Any) -> Iterator[Any]:
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _iter_nodes(inner)
+
+
+_WRITTEN_TENSOR = re.compile(r"Tensor\(\w+!")  # in a schema, such as "aten::add_(Tensor(a!) self, …"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "FUNCTIONS",
+    "SCRIPTED",
     "add_attributes",
     "find_functions",
     "find_modules",
@@ -37,6 +38,10 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     classmethod: ("__func__",),
     types.MethodType: ("__func__",),
 }
+SCRIPTED = (
+    "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not be kept "
+    "apart; pass the module that it was made from"
+)
 FUNCTIONS = 500  # most functions that are followed from one root
 
 
@@ -146,7 +151,4 @@ def unwrap_all(value: object) -> list[types.FunctionType]:
 def refuse_scripts(module: nn.Module) -> None:
     """Refuse a module whose calls and state Python does not see."""
     if isinstance(module, torch.jit.ScriptModule):
-        raise UnsupportedModelError(
-            "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not "
-            "be kept apart; pass the module that it was made from"
-        )
+        raise UnsupportedModelError(SCRIPTED)
