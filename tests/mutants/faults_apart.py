@@ -11,6 +11,10 @@ def hidden(program: str) -> tuple[str, ...]:
     return among("test_operators", f"test_what_torch_hides_writes_to_no_parameter[{program}]")
 
 
+def asked(program: str) -> tuple[str, ...]:
+    return among("test_called_back", f"test_what_torch_asks_an_argument_for_is_answered_for_one_example[{program}]")
+
+
 MUTANTS = [
     Mutant("what a function writes to may get another size", "ExampleCalls._one_by_one",
            "if list(map(_read_layout, rows)) != before:", "if False:",
@@ -69,10 +73,10 @@ MUTANTS = [
     Mutant("methods of scripts run", "_watch_method.call",
            "raise UnsupportedModelError(SCRIPTED)", "pass",
            among("test_operators", "test_methods_of_scripted_modules_are_refused_wherever_they_are_held")),
-    Mutant("functions of operators are not watched", "call_operator",
+    Mutant("functions of operators are not watched", "called_back.call_operator",
            "definition._backend_fns[device] = _watch_where_it_runs(kernel)", "pass",
            hidden("an operator's closure-False-loop")),
-    Mutant("contexts of operators are not watched", "call_operator",
+    Mutant("contexts of operators are not watched", "called_back.call_operator",
            "definition._setup_context_fn = _watch_where_it_runs(definition._setup_context_fn)", "pass",
            hidden("an operator's context-False-loop")),
     Mutant("both branches are the first", "called_back._choose",
@@ -87,4 +91,24 @@ MUTANTS = [
     Mutant("operators compute with all clients", "SharedCalls.call",
            "if is_foreign(func) and any(map(is_wrapped, leaves)):", "if False:",
            among("test_operators", "test_the_batching_rule_of_an_operator_sees_no_clients")),
+    Mutant("kernels by name write to parameters", "GuardedCalls.call_operator",
+           "with self._guard.keep_values() if is_unseen(operator) else contextlib.nullcontext():", "if True:",
+           among("test_operators",
+                 "test_what_a_kernel_writes_that_is_registered_by_name_is_undone[False-loop]")),
+    Mutant("operators remember examples", "find_operator_functions",
+           "return list(found)", "return []",
+           among("test_operators", "test_an_operator_remembers_no_example_even_if_no_code_names_its_function[loop]")),
+    Mutant("what torch asks for is answered outside", "_delegate.ask",
+           "with _enter(shielded._mode):", "if True:",
+           asked("sequence-auto")),
+    Mutant("items of lists are not shielded", "called_back.shield",
+           "return kind(shield(mode, part) for part in x)", "return x",
+           asked("index among others-auto")),
+    Mutant("bounds of slices are not shielded", "called_back.shield",
+           "return slice(*(shield(mode, part) for part in (x.start, x.stop, x.step)))", "return x",
+           asked("slice-auto")),
+    Mutant("only arguments themselves are looked at", "calls._are_inert",
+           "return kinds.isdisjoint(_HOLDING) or all(_are_inert(_list_parts(x)) for x in values if type(x) in _HOLDING)",
+           "return True",
+           asked("index among others-auto")),
 ]  # fmt: skip

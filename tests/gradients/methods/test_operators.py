@@ -175,6 +175,50 @@ def test_operators_whose_functions_use_none_are_computed_one_by_one():
     assert covered.looped == len(X)
 
 
+torch.library.define("privet_tests::by_name", "(Tensor x) -> Tensor")
+
+
+@torch.library.impl("privet_tests::by_name", "CompositeImplicitAutograd")
+def _by_name(x):
+    NETS[0].table.data.copy_(x[0])
+    return x * 1
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_a_kernel_writes_that_is_registered_by_name_is_undone(trained, method):
+    model = Net(trained)
+    NETS[:] = [model]
+    before = model.table.detach().clone()
+    covered = cover(model, lambda m, x: torch.ops.privet_tests.by_name(m(x)[:, [0, 1, 0]]).sum(1), X, method)
+    assert torch.equal(model.table, before)
+    assert covered.gradients["layer.weight"].any()
+
+
+SEEN = [0.0]
+
+
+@torch.library.custom_op("privet_tests::over_the_largest", mutates_args=())
+def largest(x: torch.Tensor) -> torch.Tensor:
+    SEEN[0] = max(SEEN[0], float(x.abs().max()))
+    return x / SEEN[0]
+
+
+largest.register_autograd(lambda ctx, gradient: gradient)
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_an_operator_remembers_no_example_even_if_no_code_names_its_function(method):
+    model = Net()
+
+    def loss(m, x):
+        return (m(x) * torch.ops.privet_tests.over_the_largest(x)[:, :2]).sum(1)
+
+    covered = cover(model, loss, X, method)
+    assert torch.allclose(covered.gradients["layer.bias"], (X / X.abs().amax(1, keepdim=True))[:, :2])
+    assert SEEN == [0.0]
+
+
 @torch.library.custom_op("privet_tests::batched", mutates_args=())
 def batched(x: torch.Tensor) -> torch.Tensor:
     return x.clone()

@@ -14,6 +14,9 @@ __all__ = [
     "has_own_operators",
     "is_called_back",
     "is_foreign",
+    "is_unseen",
+    "may_be_asked",
+    "shield",
     "watch",
 ]
 
@@ -32,7 +35,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.handlers import has_operators
-from privet.gradients.core.state.reachable import find_reachable
+from privet.gradients.core.state.reachable import OPERATOR_DEFINITIONS, find_reachable
 
 
 def is_called_back(x: object) -> bool:
@@ -51,14 +54,86 @@ class _Watched:
         self._mode, self._function = mode, function
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        with contextlib.nullcontext() if self._mode in _get_current_function_mode_stack() else self._mode:
+        with _enter(self._mode):
             return self._function(*args, **options)
+
+
+def _enter(mode: TorchFunctionMode) -> contextlib.AbstractContextManager[Any]:
+    """Return a context inside the mode, which may be active already."""
+    return contextlib.nullcontext() if mode in _get_current_function_mode_stack() else mode
 
 
 @functools.cache
 def _class_like(kind: Any) -> type[_Watched]:
     """Return a class of the same name, which torch's messages show."""
     return type(kind.__name__, (_Watched,), {})
+
+
+def shield(mode: TorchFunctionMode, x: Any) -> Any:
+    """Return an argument whose methods, if torch asks it for a number, a length or an item, run inside the mode.
+
+    torch calls methods of lists, of indices and of arrays that a user wrote, such as `__index__`.
+    """
+    kind: Any = type(x)
+    if kind is slice:
+        return slice(*(shield(mode, part) for part in (x.start, x.stop, x.step)))
+    if kind in (tuple, list):
+        return kind(shield(mode, part) for part in x)
+    if is_called_back(x):
+        return watch(mode, x)
+    if not may_be_asked(x):
+        return x
+    if isinstance(x, (tuple, list)):
+        with _enter(mode):
+            return [shield(mode, part) for part in x]
+    return _shield_class(kind)(mode, x)
+
+
+def may_be_asked(x: Any) -> bool:
+    """Return whether torch may call methods of an argument that are written in Python."""
+    kind: Any = type(x)
+    return kind not in _NUMBERS and bool(_asked_methods(kind))
+
+
+class _Shielded:
+    def __init__(self, mode: TorchFunctionMode, value: Any) -> None:
+        self._mode, self._value = mode, value
+
+
+@functools.lru_cache(maxsize=1024)
+def _shield_class(kind: Any) -> type[_Shielded]:
+    return type(kind.__name__, (_Shielded,), {name: _delegate(name) for name in _asked_methods(kind)})
+
+
+def _delegate(name: str) -> Any:
+    """Return a method, or a property, that is the value's own inside the mode, and whose result is shielded again."""
+
+    def ask(shielded: _Shielded, *args: Any, **options: Any) -> Any:
+        with _enter(shielded._mode):
+            found = getattr(shielded._value, name)
+            found = found if name in _PROPERTIES else found(*args, **options)
+            found = iter([shield(shielded._mode, part) for part in found]) if name == "__iter__" else found
+        return shield(shielded._mode, found) if name == "__getitem__" else found
+
+    return property(ask) if name in _PROPERTIES else ask
+
+
+@functools.lru_cache(maxsize=1024)
+def _asked_methods(kind: Any) -> tuple[str, ...]:
+    """Return the methods and properties written in Python that torch may ask objects of a class for."""
+    if issubclass(kind, _UNASKED) or kind.__module__.partition(".")[0] in ("torch", "numpy") or hasattr(kind, "keys"):
+        return ()
+    return tuple(name for name in (*_ASKED, *_PROPERTIES) if isinstance(getattr(kind, name, None), _WRITTEN))
+
+
+_ASKED = (
+    "__index__", "__len__", "__getitem__", "__iter__", "__array__", "__float__", "__int__", "__bool__", "__complex__",
+    "__dlpack__", "__dlpack_device__", "__buffer__",
+)  # fmt: skip
+_PROPERTIES = ("__array_interface__", "__array_struct__", "__cuda_array_interface__")
+_NUMBERS = {int, float, bool, type(None), Tensor, nn.Parameter}
+_UNASKED = (Tensor, nn.Module, int, float, complex, str, bytes, dict, type)  # torch reads numbers and text without their methods
+_WRITTEN = (types.FunctionType, property)
 
 
 def call_higher_order(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
@@ -130,8 +205,7 @@ def _library_of(func: Any) -> str | None:
 
 def call_operator(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
     """Call an operator; the Python functions of one that was made by `torch.library.custom_op` have their calls intercepted."""
-    name = getattr(operator, "_qualified_op_name", None) or operator.name().partition(".")[0]
-    definition = _DEFINITIONS.get(name)
+    definition = OPERATOR_DEFINITIONS.get(_qualify(operator))
     if definition is None:
         return operator(*args, **options)
     for device, kernel in definition._backend_fns.items():
@@ -143,6 +217,16 @@ def call_operator(mode: TorchFunctionMode, operator: Any, args: Any, options: An
         return operator(*args, **options)
     finally:
         _running.mode = before
+
+
+def is_unseen(operator: Any) -> bool:
+    """Return whether an operator may be computed by Python functions that `call_operator` does not know of."""
+    name = _qualify(operator)
+    return is_foreign(operator) and name not in OPERATOR_DEFINITIONS and not has_operators(name.partition("::")[0])
+
+
+def _qualify(operator: Any) -> str:
+    return str(getattr(operator, "_qualified_op_name", None) or operator.name().partition(".")[0])
 
 
 def _watch_where_it_runs(plain: Any) -> Any:
@@ -158,12 +242,8 @@ class _OfOperator:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         mode = getattr(_running, "mode", None)
-        with contextlib.nullcontext() if mode is None or mode in _get_current_function_mode_stack() else mode:
+        with contextlib.nullcontext() if mode is None else _enter(mode):
             return self._function(*args, **options)
-
-
-# Qualified name → definition, of the operators whose functions are Python's.
-_DEFINITIONS: Any = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
 
 
 def differentiate_inside(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["EXPOSING", "HOOKS", "RULED", "UNRELIABLE", "GuardedCalls", "SharedCalls", "WriteError"]
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,9 @@ from privet.gradients.methods.called_back import (
     has_own_operators,
     is_called_back,
     is_foreign,
-    watch,
+    is_unseen,
+    may_be_asked,
+    shield,
 )
 from privet.gradients.methods.writes import OPERATOR_KINDS, find_written, find_written_by_script, may_write
 
@@ -84,7 +87,7 @@ class GuardedCalls(TorchFunctionMode):
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
             if found is not NotImplemented:
                 return found
-        if not _INERT.issuperset(map(type, (*args, *options.values()))):
+        if not _are_inert((*args, *options.values())):
             args, options = self._replace_unusual(name, args, options)
         dispatching = next(filter(dispatches_to_user, types), None) if types else None
         if dispatching is not None:
@@ -92,13 +95,13 @@ class GuardedCalls(TorchFunctionMode):
         return self.call(REPLACED.get(func, func), name, args, options, written)
 
     def _replace_unusual(self, name: str, args: Any, options: Any) -> tuple[Any, Any]:
-        """Return arguments without generators, and with functions whose own calls are intercepted."""
+        """Return arguments without generators, and with functions and methods whose own calls are intercepted."""
 
         def replace(x: Any) -> Any:
             # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
             if type(x) is torch.Generator:
                 return None
-            return watch(self, x) if name not in HOOKS and is_called_back(x) else x
+            return shield(self, x) if name not in HOOKS else x
 
         return tuple(map(replace, args)), {key: replace(x) for key, x in options.items()}
 
@@ -141,8 +144,13 @@ class GuardedCalls(TorchFunctionMode):
         if func is torch.autograd.grad:
             return differentiate_inside(self, *args, **options)
         if isinstance(func, OPERATOR_KINDS):
-            return call_operator(self, func, args, options)
+            return self.call_operator(func, args, options)
         return func(*args, **options)
+
+    def call_operator(self, operator: Any, args: Any, options: Any) -> Any:
+        """Call an operator; what functions write to the model that nothing watches is undone."""
+        with self._guard.keep_values() if is_unseen(operator) else contextlib.nullcontext():
+            return call_operator(self, operator, args, options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
         if name == "__get__":
@@ -189,8 +197,23 @@ _RENORMALISING = {F.embedding, F.embedding_bag}
 # Kinds of nearly all arguments, which are neither generators nor functions.
 _INERT = {
     Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), tuple, list, slice, torch.Size, torch.dtype,
-    torch.device, torch.layout, torch.memory_format,
+    torch.device, torch.layout, torch.memory_format, type(...), bytes,
 }  # fmt: skip
+_HOLDING = {tuple, list, slice}
+
+
+def _are_inert(values: Sequence[Any]) -> bool:
+    """Return whether values, and what they hold, are of kinds that call nothing of the user's."""
+    kinds = set(map(type, values))
+    if not kinds <= _INERT:
+        return False
+    return kinds.isdisjoint(_HOLDING) or all(_are_inert(_list_parts(x)) for x in values if type(x) in _HOLDING)
+
+
+def _list_parts(x: Any) -> Sequence[Any]:
+    return (x.start, x.stop, x.step) if type(x) is slice else x
+
+
 RULED = {F.batch_norm, F.instance_norm}  # their rules leave the running statistics as they are
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
@@ -268,7 +291,7 @@ class SharedCalls(GuardedCalls):
         if isinstance(error, SplitError | UntraceableError):
             return True
         leaves = pytree.tree_leaves((args, kwargs))
-        return self._examples > 1 and any(is_wrapped(x) or is_called_back(x) for x in leaves)
+        return self._examples > 1 and any(is_wrapped(x) or is_called_back(x) or may_be_asked(x) for x in leaves)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """End the interception, and raise the first error of a call even if user code caught it.

@@ -24,7 +24,7 @@ from privet.gradients.core.state.held_tensors import data_pointer
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.layers.random import Draw
-from privet.gradients.methods.called_back import call_operator, has_own_operators, is_called_back, is_foreign
+from privet.gradients.methods.called_back import has_own_operators, is_called_back, is_foreign
 from privet.gradients.methods.calls import EXPOSING, HOOKS, RULED, UNRELIABLE, SharedCalls
 from privet.gradients.methods.writes import OPERATOR_KINDS, is_write
 
@@ -152,7 +152,7 @@ class ExampleCalls(SharedCalls):
 
     def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
         """Call a function of shared tensors only."""
-        found = call_operator(self, func, args, options) if isinstance(func, OPERATOR_KINDS) else func(*args, **options)
+        found = self.call_operator(func, args, options) if isinstance(func, OPERATOR_KINDS) else func(*args, **options)
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found
         recorder = self._recorder

@@ -6,7 +6,7 @@ __all__ = ["backward_gradients", "differentiate", "plain_gradients"]
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -117,20 +117,9 @@ def backward_gradients(total: Tensor, program: Program) -> list[Tensor | None]:
     """
     if not total.requires_grad:
         return [None] * len(program.parameters)
-    with _set_aside_gradients(total, program), _restore_values(program.guard.iter_parameters()):
+    with _set_aside_gradients(total, program), program.guard.keep_values():
         total.backward()
         return [_to_dense(parameter.grad) for parameter in program.parameters.values()]
-
-
-@contextlib.contextmanager
-def _restore_values(parameters: Iterable[Tensor]) -> Iterator[None]:
-    """Return a context after which the memory of parameters holds what it held before."""
-    before = [(parameter.data, parameter.detach().clone()) for parameter in parameters]
-    try:
-        yield
-    finally:
-        for memory, values in before:
-            memory.copy_(values)
 
 
 def _to_dense(gradient: Tensor | None) -> Tensor | None:

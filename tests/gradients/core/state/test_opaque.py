@@ -4,6 +4,7 @@ import threading
 import types
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -32,6 +33,11 @@ def attribute(held):
 
 def byte(held):
     old, held[0] = float(held[0]), 2
+    return old
+
+
+def field(held):
+    old, held["number"] = float(held["number"]), 2.0
     return old
 
 
@@ -105,6 +111,8 @@ PROGRAMS = {
     "items": (lambda: OrderedDict(key=[1.0]).items(), lambda held: append(next(iter(held))[1])),
     "memory": (lambda: memoryview(bytearray([1])), byte),
     "part of a memory": (lambda: memoryview(bytearray([0, 1]))[1:], byte),
+    "record of an array": (lambda: np.ones(2, dtype=[("number", "f4"), ("count", "i4")])[0], field),
+    "record by itself": (lambda: np.rec.array([(1.0, 2)], dtype=[("number", "f4"), ("count", "i4")])[0].copy(), field),
     "arguments of an exception": (lambda: ValueError(1.0), arguments),
     "list in an exception": (lambda: ValueError([1.0]), lambda held: append(held.args[0])),
     "cause of an exception": (lambda: ValueError(1.0), cause),

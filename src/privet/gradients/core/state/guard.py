@@ -22,7 +22,13 @@ from privet.errors import USER_ERRORS, LedgerError, UnsupportedModelError
 from privet.gradients.core.state.forbidden_calls import forbid_calls
 from privet.gradients.core.state.held_tensors import data_pointer, list_parts
 from privet.gradients.core.state.identities import Found
-from privet.gradients.core.state.reachable import find_modules, list_modules, refuse_scripts, unwrap_all
+from privet.gradients.core.state.reachable import (
+    find_modules,
+    find_operator_functions,
+    list_modules,
+    refuse_scripts,
+    unwrap_all,
+)
 from privet.gradients.core.state.restoring import Restore
 from privet.gradients.core.state.snapshot import Snapshot
 
@@ -47,7 +53,8 @@ class Guard:
         self.parameters = parameters
         others = list(find_modules(loss_fn).values())
         self.model = model
-        self._functions = unwrap_all(loss_fn)  # of whomever, while those that are found later are the user's
+        # Those of the loss are of whomever, while those that are found later are the user's.
+        self._functions = [*unwrap_all(loss_fn), *find_operator_functions()]
         self._roots, self._reached = [model, loss_fn, *others], [*list_modules(model), *others]
         self._found = Found()
         self._large: Sequence[Tensor] = ()
@@ -127,6 +134,16 @@ class Guard:
         if not places:  # without numbers
             return any(x is parameter for parameter in self.iter_parameters())
         return not places.isdisjoint(self._protected_pointers())
+
+    @contextlib.contextmanager
+    def keep_values(self) -> Iterator[None]:
+        """Return a context after which what is protected holds what it held before: for code whose calls nothing intercepts."""
+        before = [(tensor.data, tensor.detach().clone()) for tensor in (*self.iter_parameters(), *self._large)]
+        try:
+            yield
+        finally:
+            for memory, values in before:
+                memory.copy_(values)
 
     def iter_parameters(self) -> Iterator[Tensor]:
         """Yield the parameters of all reachable modules, trained or not."""

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from privet.gradients.core.state.restoring import MISSING, Restore
 
 _LOCK: Any = type(threading.Lock())
@@ -90,9 +92,21 @@ def _save_recursive_lock(lock: Any) -> Restore:
     return restore
 
 
+def _save_record(record: np.void) -> Restore:
+    """Save the fields of a record of an array."""
+    before = record.copy()
+
+    def restore() -> None:
+        for name in record.dtype.names or ():
+            record[name] = before[name]
+
+    return restore
+
+
 SAVERS_OF_OPAQUE: dict[type, Callable[[Any], Restore]] = {
     types.CellType: _save_cell,
     BaseException: _save_exception,
+    np.void: _save_record,
     _LOCK: _save_lock,
     **({_RECURSIVE: _save_recursive_lock} if hasattr(_RECURSIVE, "_recursion_count") else {}),
 }

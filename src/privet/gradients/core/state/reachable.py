@@ -4,10 +4,12 @@ from __future__ import annotations
 
 __all__ = [
     "FUNCTIONS",
+    "OPERATOR_DEFINITIONS",
     "SCRIPTED",
     "add_attributes",
     "find_functions",
     "find_modules",
+    "find_operator_functions",
     "find_reachable",
     "list_modules",
     "read_attributes",
@@ -17,6 +19,7 @@ __all__ = [
 ]
 
 import functools
+import sys
 import threading
 import types
 from collections.abc import Mapping
@@ -27,6 +30,7 @@ from torch import Tensor, nn
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.state.bindings import Binding, read_bindings
+from privet.gradients.core.state.opaque import read_cell
 from privet.gradients.core.state.restoring import MISSING
 from privet.gradients.core.state.user_code import is_user_function
 
@@ -146,6 +150,22 @@ def unwrap_all(value: object) -> list[types.FunctionType]:
     for each in waiting:
         waiting += unwrap(each)
     return [each for each in waiting if isinstance(each, types.FunctionType)]
+
+
+def find_operator_functions() -> list[types.FunctionType]:
+    """Return the user's functions that compute operators made by `torch.library.custom_op`, which no code need name."""
+    found: dict[types.FunctionType, None] = {}
+    for definition in list(OPERATOR_DEFINITIONS.values()):
+        known = [getattr(definition, name, None) for name in ("_init_fn", "_setup_context_fn", "_backward_fn")]
+        for each in (*known, *getattr(definition, "_backend_fns", {}).values()):
+            inner = getattr(each, "__wrapped__", each)  # behind what watches it in passes
+            held = (read_cell(cell) for cell in getattr(inner, "__closure__", None) or ())
+            found |= {x: None for x in (inner, *held) if isinstance(x, types.FunctionType) and is_user_function(x)}
+    return list(found)
+
+
+# Qualified name → definition, of the operators whose functions are Python's.
+OPERATOR_DEFINITIONS: Any = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
 
 
 def refuse_scripts(module: nn.Module) -> None:
