@@ -1,10 +1,12 @@
-"""While user code runs on private examples, warnings are not shown, and signals end the run after it."""
+"""While user code runs on private examples, warnings and logs are not shown, and signals end the run after it."""
 
 import importlib.util
+import logging
 import os
 import signal
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -186,6 +188,67 @@ def test_a_hidden_warning_is_shown_when_public_code_causes_it(action):
         assert len(seen) == 1
 
 
+def test_what_another_thread_records_meanwhile_is_hidden():
+    def other():
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            recording.set()
+            warned.wait(10)
+            found.append(list(seen))
+
+    recording, warned, found = threading.Event(), threading.Event(), []
+    thread = threading.Thread(target=other)
+    with hide_warnings():
+        thread.start()
+        recording.wait(10)
+        _warn()
+    warned.set()
+    thread.join()
+    assert found == [[]]
+
+
+def _warn_once():
+    """Cause a warning that torch shows once in a process."""
+    array = np.ones(1)
+    array.flags.writeable = False
+    torch.from_numpy(array)
+
+
+def test_a_hidden_warning_is_not_the_one_that_torch_shows_in_a_process():
+    assert not torch.is_warn_always_enabled()
+    with hide_warnings(), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        _warn_once()
+        with hide_warnings():
+            _warn_once()
+        _warn_once()
+        torch.set_warn_always(False)
+    assert len(seen) == 3
+    assert not torch.is_warn_always_enabled()
+
+
+@pytest.mark.parametrize("run", [lambda log: log(), _in_a_thread], ids=["this thread", "another thread"])
+def test_log_records_are_emitted_outside_only(monkeypatch, run):
+    class Handler(logging.Handler):
+        def emit(self, record):
+            seen.append(record)
+
+    def log():
+        logger.error("private")
+
+    seen, logger, before = [], logging.Logger("library"), logging.Logger.callHandlers
+    logger.addHandler(Handler())
+    with hide_warnings():
+        run(log)
+        with hide_warnings():
+            run(log)
+        run(log)
+    assert not seen
+    assert logging.Logger.callHandlers is before
+    run(log)
+    assert len(seen) == 1
+
+
 def _signal_inside(heard):
     with hold_signals():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -273,3 +336,145 @@ def test_other_threads_hold_no_signals():
     thread.start()
     thread.join()
     assert done
+
+
+TIMERS = {"real": signal.SIGALRM, "virtual": signal.SIGVTALRM, "prof": signal.SIGPROF}
+
+
+def _exit(number, frame):
+    raise SystemExit(3)
+
+
+@pytest.fixture
+def alarm():
+    """Set a handler that raises, and leave no timer."""
+    before = signal.signal(signal.SIGALRM, _exit)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("number", TIMERS.values(), ids=list(TIMERS))
+def test_a_timer_of_user_code_is_lost(number):
+    heard, (timer, _) = [], private._TIMERS[number]
+    before = signal.signal(number, lambda number, frame: heard.append(number))
+    try:
+        with hold_signals():
+            signal.setitimer(timer, 0.001)
+            while signal.getitimer(timer)[0]:
+                pass
+        with hold_signals():
+            signal.setitimer(timer, 100, 100)
+        assert not heard
+        assert not signal.getitimer(timer)[0]
+        signal.raise_signal(number)
+        assert heard
+    finally:
+        signal.setitimer(timer, 0)
+        signal.signal(number, before)
+
+
+def test_a_timer_of_user_code_without_a_handler_does_not_end_the_process():
+    if (child := os.fork()) == 0:
+        with hold_signals():
+            signal.raise_signal(signal.SIGALRM)
+        os._exit(0 if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_time_limit_whose_handler_user_code_sets_works_inside(alarm):
+    def limit():
+        outer = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        try:
+            time.sleep(5)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, outer)
+
+    def stop(number, frame):
+        raise TimeoutError
+
+    with hold_signals():
+        with pytest.raises(TimeoutError):
+            limit()
+        signal.raise_signal(signal.SIGALRM)
+    assert signal.getsignal(signal.SIGALRM) is _exit
+
+
+@pytest.mark.parametrize("own", [None, 0, 100], ids=["no other", "stopped", "replaced"])
+def test_a_timer_of_the_program_that_expires_inside_waits_for_the_end(alarm, own):
+    def run():
+        with hold_signals():
+            if own is not None:
+                signal.setitimer(signal.ITIMER_REAL, own)
+            time.sleep(0.03)
+            reached.append(1)
+
+    reached = []
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    with pytest.raises(SystemExit):
+        run()
+    assert reached
+    assert not signal.getitimer(signal.ITIMER_REAL)[0]
+    run()
+
+
+def test_a_timer_of_the_program_goes_on(alarm):
+    signal.setitimer(signal.ITIMER_REAL, 100, 70)
+    with hold_signals():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    rest, interval = signal.getitimer(signal.ITIMER_REAL)
+    assert 90 < rest <= 100
+    assert interval == 70
+
+
+def test_a_timer_that_repeats_goes_on(alarm):
+    def run():
+        with hold_signals():
+            time.sleep(0.03)
+
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 70)
+    with pytest.raises(SystemExit):
+        run()
+    rest, interval = signal.getitimer(signal.ITIMER_REAL)
+    assert 60 < rest < 70
+    assert interval == 70
+
+
+def test_a_timer_of_the_program_that_expires_just_before_is_not_lost(alarm, monkeypatch):
+    def run():
+        with hold_signals():
+            reached.append(1)
+
+    def install(number, handler):
+        plain(number, handler)
+        if number == signal.SIGALRM and handler is not _exit:
+            signal.raise_signal(number)
+
+    reached, plain = [], private._set_handler
+    monkeypatch.setattr(private, "_set_handler", install)
+    with pytest.raises(SystemExit):
+        run()
+    assert reached
+
+
+def test_a_timer_that_ends_the_process_does_so_afterwards():
+    """Even if something interrupts the putting back of handlers."""
+
+    def interrupted(number, handler):
+        if handler == signal.SIG_DFL:
+            raise KeyError
+        return plain(number, handler)
+
+    plain = private._set_handler
+    if (child := os.fork()) == 0:
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                with hold_signals():
+                    patch.setattr(private, "_set_handler", interrupted)
+            except KeyError:
+                pass
+        signal.raise_signal(signal.SIGALRM)
+        os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGALRM

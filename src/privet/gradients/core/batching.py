@@ -17,7 +17,9 @@ __all__ = [
     "end_left_levels",
     "get_unwrapped",
     "is_batched",
+    "is_leaf",
     "is_wrapped",
+    "list_leaves",
     "note_pass",
     "run_by_internals",
     "run_by_public_api",
@@ -32,7 +34,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +45,24 @@ from privet.errors import PrivetError
 _functorch: Any = torch._C._functorch
 _thread = threading.local()
 _running: dict[object, threading.Thread] = {}  # the passes of all threads
+
+
+def list_leaves(value: Any) -> Iterator[Any]:
+    """Yield what lists, tuples and dictionaries hold, also those of a user's class, of whose code nothing is called."""
+    for kind, read in _READERS.items():
+        if isinstance(value, kind):
+            for part in read(value):
+                yield from list_leaves(part)
+            return
+    yield value
+
+
+def is_leaf(x: object) -> bool:
+    """Return whether an argument is no container of Python's own, or torch's: to flatten another would run code of its class."""
+    return type(x) not in _READERS and not type(x).__module__.startswith("torch")
+
+
+_READERS: dict[type, Callable[[Any], Iterable[Any]]] = {tuple: tuple.__iter__, list: list.__iter__, dict: dict.values}
 SEQUENCES = (list, tuple)  # not `list | tuple`, which would be made anew for every argument of every call
 
 

@@ -34,6 +34,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.batching import SEQUENCES
 from privet.gradients.core.handlers import has_operators
 from privet.gradients.core.state.reachable import OPERATOR_DEFINITIONS, find_reachable
 
@@ -81,12 +82,14 @@ def shield(mode: TorchFunctionMode, x: Any) -> Any:
         return kind(shield(mode, part) for part in x)
     if is_called_back(x):
         return watch(mode, x)
-    if not may_be_asked(x):
-        return x
-    if isinstance(x, (tuple, list)):
+    if may_be_asked(x):
+        if not isinstance(x, SEQUENCES):
+            return _shield_class(kind)(mode, x)
         with _enter(mode):
             return [shield(mode, part) for part in x]
-    return _shield_class(kind)(mode, x)
+    if isinstance(x, SEQUENCES) and not kind.__module__.startswith("torch"):
+        return [shield(mode, part) for part in x]  # a plain one: to make one of its class would call that
+    return x
 
 
 def may_be_asked(x: Any) -> bool:

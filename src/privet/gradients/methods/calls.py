@@ -14,10 +14,9 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.batching import is_batched, is_wrapped
+from privet.gradients.core.batching import is_batched, is_wrapped, list_leaves
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
@@ -290,7 +289,7 @@ class SharedCalls(GuardedCalls):
         """Return whether a call may have failed because of one example of several, or because Privet gives the pass up."""
         if isinstance(error, SplitError | UntraceableError):
             return True
-        leaves = pytree.tree_leaves((args, kwargs))
+        leaves = list(list_leaves((args, kwargs)))
         return self._examples > 1 and any(is_wrapped(x) or is_called_back(x) or may_be_asked(x) for x in leaves)
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -312,7 +311,7 @@ class SharedCalls(GuardedCalls):
             return self.copy_or_refuse(name, args)
         if func in UNRELIABLE:
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
-        leaves = pytree.tree_leaves((args, options))
+        leaves = list(list_leaves((args, options)))
         if any(isinstance(x, Tensor) and has_own_operators(type(x)) for x in leaves):
             raise UntraceableError("a class of tensors of the user's would receive the tensor of all examples")
         if is_foreign(func) and any(map(is_wrapped, leaves)):

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from privet.gradients.core.batching import SEQUENCES, check_not_nested, get_unwrapped, is_batched, is_differentiable, is_wrapped
+from privet.gradients.core.batching import (
+    SEQUENCES,
+    check_not_nested,
+    get_unwrapped,
+    is_batched,
+    is_differentiable,
+    is_leaf,
+    is_wrapped,
+)
 from privet.gradients.core.consensus import agree_on
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
@@ -71,7 +79,7 @@ class ExampleCalls(SharedCalls):
 
     def prepare_arguments(self, arguments: Any) -> Any:
         """Return the arguments of a function that draws random numbers, with per-example copies of parameters."""
-        return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments)
+        return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments, is_leaf=is_leaf)
 
     def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
@@ -121,7 +129,7 @@ class ExampleCalls(SharedCalls):
                 if found is not None:
                     return found
         elif asking and torch.is_grad_enabled():
-            args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options))
+            args, options = pytree.tree_map(lambda x: x.detach() if _requires_grad(x) else x, (args, options), is_leaf=is_leaf)
         if is_foreign(func):
             rule = OPERATORS.get(str(getattr(func, "_qualified_op_name", None) or getattr(func, "_name", "")))
             found = None if rule is None or followed else recorder.call(rule, args, options, batched)
@@ -170,7 +178,7 @@ class ExampleCalls(SharedCalls):
         It is given copies of the rows: a view would let it reach the rows of others, which lie in the same memory. What it wrote
         is copied back. A result may be an argument itself; another view of one would be written to in vain.
         """
-        leaves, tree = pytree.tree_flatten((tuple(args), dict(options)))
+        leaves, tree = pytree.tree_flatten((tuple(args), dict(options)), is_leaf=is_leaf)
         if any(map(is_called_back, leaves)):
             raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
         where = [place for place, leaf in enumerate(leaves) if is_batched(leaf)]

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
-from torch.utils import _pytree as pytree
+
+from privet.gradients.core.batching import list_leaves
 
 _IN_PLACE_OPERATORS = {
     f"__i{name}__"
@@ -67,7 +68,7 @@ def find_written(func: Any, name: str, args: Any, options: Any) -> list[Tensor]:
         running, flag, default = statistics
         if not flag or (args[5] if len(args) > 5 else options.get(flag, default)):
             targets += _pick_arguments(running, args, options)
-    return [x for x in pytree.tree_leaves(targets) if isinstance(x, Tensor)] if targets else []
+    return [x for x in list_leaves(targets) if isinstance(x, Tensor)] if targets else []
 
 
 def _pick_arguments(arguments: Iterable[tuple[int, str]], args: Any, options: Any) -> list[Any]:
@@ -107,7 +108,7 @@ def _written_arguments(func: Any) -> tuple[_Places, _Statistics | None]:
 def find_written_by_script(script: Any, args: Any, options: Any) -> list[Tensor]:
     """Return the tensors that a TorchScript function may write to: all that it is given or holds, if it writes to any."""
     writes, held = _read_script(script)
-    return [x for x in pytree.tree_leaves((args, options, held)) if isinstance(x, Tensor)] if writes else []
+    return [x for x in list_leaves((args, options, held)) if isinstance(x, Tensor)] if writes else []
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,9 +10,16 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from privet.errors import UnsupportedModelError
+from privet.gradients.core.state import reachable
 from privet.gradients.core.state.guard import Guard
 
 FACTOR = 2.0
+
+
+@pytest.fixture(autouse=True)
+def no_operators(monkeypatch):
+    """Those of other tests hold state, which every pass in this process saves."""
+    monkeypatch.setattr(reachable, "OPERATOR_DEFINITIONS", {})
 
 
 class Base:
