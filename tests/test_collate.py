@@ -1,5 +1,7 @@
 """A batch of one equals default_collate of one item; sequences are padded to public lengths."""
 
+import gc
+import weakref
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from types import MappingProxyType
 
@@ -314,3 +316,19 @@ def test_other_values_in_a_field_of_floats_stay_as_they_are():
     item = (True, "a", torch.tensor(1), np.int64(3), [1, 2])
     kept = collate_one(item, None, {(place,) for place in range(5)})
     assert [getattr(part, "dtype", part) for part in kept[:4]] == [torch.bool, ("a",), torch.int64, torch.int64]
+
+
+def test_nothing_keeps_what_was_copied():
+    class Kept:
+        def __deepcopy__(self, memo):
+            return 1
+
+    pair, kept = namedtuple("pair", "kept"), Kept()
+    gone = weakref.ref(kept)
+    gc.disable()
+    try:
+        assert copy_batch([pair(kept), kept]) == [(1,), 1]
+        del kept
+        assert gone() is None
+    finally:
+        gc.enable()

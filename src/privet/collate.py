@@ -142,7 +142,9 @@ def copy_batch(batch: Any) -> Any:
         return {key: copy_batch(part) for key, part in batch.items()}
     if kind is list or kind is tuple:
         return kind([copy_batch(part) for part in batch])
-    parts, tree = pytree.tree_flatten(batch, is_leaf=lambda part: part is not batch)
+    # By its id: torch's function is part of a reference cycle, which would keep a private example until some later collection.
+    outermost = id(batch)
+    parts, tree = pytree.tree_flatten(batch, is_leaf=lambda part: id(part) != outermost)
     if not tree.is_leaf():
         return pytree.tree_unflatten([copy_batch(part) for part in parts], tree)
     return batch if kind in _CONSTANTS else deep_copy(batch)

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import random
 import sys
+import warnings
 from queue import SimpleQueue
 
 import numpy as np
@@ -39,6 +40,10 @@ class Applied(nn.Module):
 
     def forward(self, x):
         return self.head(self.function(self, x))
+
+
+def rows():
+    return [tuple(part[0] for part in client) for client in clients_of()[:4]]
 
 
 def average(module, x):
@@ -293,6 +298,25 @@ def test_no_warning_of_a_client_is_shown(recwarn):
     simulation = simulate(small_model(), loss, vectorise=False)
     recwarn.clear()
     simulation.gather(told_by(small_model()), np.arange(3))
+    assert not recwarn.list
+
+
+def test_nothing_is_told_by_a_client_that_is_deleted(recwarn):
+    class Handle:
+        def __deepcopy__(self, memo):
+            return Handle()
+
+        def __del__(self):
+            warnings.warn("not closed", ResourceWarning, stacklevel=1)
+
+    def collate(items):
+        ((index, *content),) = items
+        return (*(part.unsqueeze(0) for part in content), *([Handle()] if index == 2 else []))
+
+    users = Users([(index, *row) for index, row in enumerate(rows())], [0, 1, 2, 3], cap=1, collate=collate)
+    simulation = simulate(small_model(), clients=users)
+    recwarn.clear()
+    simulation.gather(told_by(small_model()), np.arange(4))
     assert not recwarn.list
 
 

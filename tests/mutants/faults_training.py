@@ -5,6 +5,7 @@ from functools import partial
 from mutant import Mutant, among
 
 SUMS = partial(among, "test_clipped_sums")
+GENERATORS_OF_DATA = partial(among, "test_generators")
 PREFLIGHT = partial(among, "test_preflight")
 CHANGED = "test_a_model_that_was_changed_is_checked_again"
 ITERATION = partial(among, "test_iteration")
@@ -61,9 +62,22 @@ STEPS = [
            "from None", "from error",
            SUMS("test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw")),
     Mutant("a draw that ends early is a step", "ClippedSummer.sum_draw",
-           'raise LedgerError("the reader of the data set ended early; the step counts as spent")',
-           "assert total is not None\nreturn total",
+           "summed, last = self._sum_next(reading, rule, masks, directions, subspace)",
+           "try:\n    summed, last = self._sum_next(reading, rule, masks, directions, subspace)\n"
+           "except LedgerError:\n    return total",
            SUMS("test_a_draw_that_ends_early_is_an_error")),
+    Mutant("examples outlive their step in the reader", "reading._forward",
+           "yield from batches", "for read in batches:\n    yield read",
+           SUMS("test_nothing_is_told_by_an_example_that_is_deleted")),
+    Mutant("examples outlive their step in reference cycles", "copy_batch",
+           "id(part) != outermost", "part is not batch",
+           SUMS("test_nothing_is_told_by_an_example_that_is_deleted")),
+    Mutant("children of generators are those of other examples", "holders._take_apart",
+           "yield origin, np.random.SeedSequence", "pass",
+           GENERATORS_OF_DATA("test_an_unreadable_example_shifts_no_children")),
+    Mutant("children are the same in every step", "_seed_sequence",
+           "spawn_key=(seed,)", "spawn_key=(7,)",
+           GENERATORS_OF_DATA("test_an_examples_numbers_depend_on_its_seed_alone")),
     Mutant("draws that were used are kept", "DrawReader.start",
            "del self._kept[done]", "pass",
            ITERATION("test_draws_that_were_used_are_forgotten")),
@@ -362,6 +376,15 @@ ENTRIES = [
     Mutant("indices may change in place", "entries._copy",
            "positions.copy() if isinstance(positions, list | np.ndarray) else positions", "positions",
            among("test_entries", "test_entries_that_became_other_examples_are_refused[list]")),
+    Mutant("a list is read as it changes", "take_snapshot",
+           "return tuple(dataset)", "return dataset",
+           among("test_entries", "test_a_list_that_changes_leaves_a_snapshot_as_it_was")),
+    Mutant("units follow a list that changes", "ExampleReader.__init__",
+           "take_snapshot(dataset)", "dataset",
+           among("test_unit_datasets", "test_units_stay_those_of_the_list_as_it_was")),
+    Mutant("a list inside of a wrapper may change", "note_entries",
+           "noted += [(part, _ITEMS, list(part)) for part in inside if _is_sequence(part)]", "pass",
+           among("test_entries", "test_entries_that_became_other_examples_are_refused[items]")),
     Mutant("indices from the end are others", "entries._wrap_negative",
            "np.where(index < 0, index + length, index)", "index",
            REPEATING),

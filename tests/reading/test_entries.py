@@ -1,6 +1,8 @@
 """Repeated examples are found through torch's wrappers at any depth; different examples are never confused."""
 
 import copy
+from array import array
+from collections import UserList, deque
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
 from privet.errors import InvalidArgumentError
-from privet.reading.entries import check_distinct, check_same_entries, iter_pieces, note_entries
+from privet.reading.entries import check_distinct, check_same_entries, iter_pieces, note_entries, take_snapshot
 from privet.units import Groups, Users
 
 N = 6
@@ -67,6 +69,7 @@ ITEMS = [(torch.zeros(2), 1), (torch.zeros(2), 1)]
 D = data()
 WIDE = torch.arange(20.0).view(10, 2)
 LISTED = Listed(range(N))
+NUMBERS = [1.0, 2.0, 3.0, 4.0]
 
 REPEATING = {
     "subset": Subset(D, [0, 1, 1]),
@@ -104,6 +107,7 @@ REPEATING = {
     "a list twice": ConcatDataset([RECORDS, RECORDS]),
     "two users": Users(ConcatDataset([D, D]), [0] * N + [1] * N, N),
     "two groups": Groups(ConcatDataset([D, D]), 3),
+    "a list of numbers for two kinds of units": ConcatDataset([Users(NUMBERS, [0, 1, 0, 1], 2), Users(NUMBERS, [0, 0, 1, 1], 2)]),
     "subset of users": Subset(Users(D, [0, 0, 1, 1, 2, 2], 2), [0, 1, 0]),
 }
 DISTINCT = {
@@ -196,6 +200,11 @@ def nested():
     return whole, lambda: subset.indices.reverse()
 
 
+def shuffled(wrap):
+    held = [torch.tensor([float(place)]) for place in range(N)]
+    return wrap(held), held.reverse
+
+
 def grown():
     whole = ConcatDataset([data(), LISTED])
     return whole, lambda: whole.datasets.append(whole.datasets[0])
@@ -221,6 +230,8 @@ CHANGES = {
     "other tensors": lambda: exchanged("table", "tensors", (torch.arange(N), torch.arange(2.0 * N).view(N, 2))),
     "other column": lambda: exchanged("dict", "datasets", {"x": LISTED, "y": LISTED}),
     "nested": nested,
+    "items": lambda: shuffled(lambda held: Subset(held, range(N))),
+    "items of a part": lambda: shuffled(lambda held: ConcatDataset([data(), Subset(StackDataset(held, held), range(3))])),
     "grown": grown,
     "groups": of_groups,
 }
@@ -234,6 +245,36 @@ def test_entries_that_became_other_examples_are_refused(name):
     change()
     with pytest.raises(InvalidArgumentError, match=r"^dataset is .* changed after the training was created"):
         check_same_entries(noted)
+
+
+class Own(list):
+    def __getitem__(self, place):
+        return -super().__getitem__(place)
+
+
+@pytest.mark.parametrize("kind", [list, deque, UserList, lambda items: array("q", items), Records])
+def test_a_list_that_changes_leaves_a_snapshot_as_it_was(kind):
+    dataset = kind(range(N))
+    if isinstance(dataset, Records):
+        dataset.privacy_unit = "one user"
+    taken = take_snapshot(dataset)
+    dataset.reverse()
+    dataset.append(7)
+    assert [taken[place] for place in range(N)] == list(range(N))
+    assert len(taken) == N
+    assert getattr(taken, "privacy_unit", None) == getattr(dataset, "privacy_unit", None)
+
+
+@pytest.mark.parametrize("dataset", [data(), Own(range(3)), (1, 2), Subset(LISTED, [0]), np.zeros(3)])
+def test_other_data_sets_are_taken_as_they_are(dataset):
+    assert take_snapshot(dataset) is dataset
+
+
+def test_what_a_wrapper_of_the_user_keeps_in_a_list_may_change():
+    held = [None] * N
+    noted = note_entries(Noted(held, range(N)))
+    held[0] = 1
+    check_same_entries(noted)
 
 
 def test_equal_positions_are_the_same_entries():

@@ -1,5 +1,6 @@
 """Generators that a data set or `collate` holds give each example numbers of its own, and are as before afterwards."""
 
+import contextvars
 import copy
 import dataclasses
 import functools
@@ -102,6 +103,20 @@ class Shift(nn.Module):
         return _uniform(self.generator)
 
 
+class Labelled(np.random.Generator):
+    pass
+
+
+def _set_variable():
+    variable = contextvars.ContextVar("variable")
+    variable.set(_torch())
+    return variable
+
+
+def _spawn(held):
+    return np.random.default_rng(held.spawn(1)[0]).random()
+
+
 # How to make what a data set holds, and how to draw from it.
 HELD = {
     "torch": (_torch, _uniform),
@@ -126,6 +141,17 @@ HELD = {
     "in the last of many": (lambda: [Held(_torch()) for _ in range(1500)], lambda held: _dig(held[1499])),
     "in a table": (lambda: {c: (Slotted(_torch()), c) for c in range(100)}, lambda held: _uniform(held[99][0].held)),
     "of a cached function": (_cache, lambda held: _uniform(held(0))),
+    "numpy's old with new bits": (lambda: np.random.RandomState(np.random.PCG64(42)), lambda g: g.normal()),
+    "in an array": (lambda: np.array([None, _torch()], dtype=object), lambda held: _uniform(held[1])),
+    "in a context": (_set_variable, lambda held: _uniform(held.get())),
+    "of numpy's subclass": (lambda: Labelled(np.random.PCG64(42)), lambda held: held.random()),
+    "children of numpy's": (lambda: np.random.default_rng(42), lambda held: held.spawn(1)[0].random()),
+    "children of a sequence": (lambda: np.random.SeedSequence(42), _spawn),
+    "children of a child": (lambda: np.random.SeedSequence([4, 2], pool_size=8).spawn(2)[1], _spawn),
+    "children of old bits": (
+        lambda: np.random.RandomState(np.random.PCG64(42)),
+        lambda held: _spawn(held._bit_generator.seed_seq),
+    ),
     "in an object": (lambda: Augmented({"a": _torch()}, None), lambda held: _uniform(held.held["a"])),
 }
 
@@ -178,6 +204,40 @@ def test_a_generator_that_the_first_example_creates_is_found():
 def test_two_generators_of_a_kind_do_not_draw_the_same():
     reader = ExampleReader(Augmented([_torch(), _torch()], lambda held: _uniform(held[0]) - _uniform(held[1])), None)
     assert all(float(x) for x in reader.examples(np.arange(5)))
+
+
+def test_generators_that_share_a_sequence_leave_it_as_it_was():
+    shared = np.random.SeedSequence(42)
+    data = Augmented([np.random.Generator(kind(shared)) for kind in (np.random.PCG64, np.random.Philox)], lambda held: 0.0)
+    before, state = str(shared), shared.generate_state(4).tolist()
+    ExampleReader(data, None).examples(np.arange(4))
+    assert str(shared) == before
+    assert shared.generate_state(4).tolist() == state
+
+
+def test_what_is_derived_from_the_entropy_of_a_sequence_stays_the_users():
+    def draw(held):
+        return np.random.default_rng(np.random.SeedSequence(held.entropy, spawn_key=(3,))).random()
+
+    held = np.random.SeedSequence(42)
+    found = ExampleReader(Augmented(held, draw), None).examples(np.arange(4))
+    assert {float(x) for x in found} == {float(torch.tensor(draw(held)))}
+
+
+def test_an_unreadable_example_shifts_no_children():
+    class Failing(Augmented):
+        def __getitem__(self, index):
+            if index == 1 and self.fails:
+                raise ValueError("unreadable")
+            return super().__getitem__(index)
+
+    found = []
+    for fails in (False, True):
+        data = Failing(np.random.default_rng(42), lambda held: held.spawn(1)[0].random())
+        data.fails = fails
+        found.append(ExampleReader(data, None).examples(np.arange(4), KEY))
+    assert found[1][1] is UNREADABLE
+    assert [float(x) for x in found[0][2:]] == [float(x) for x in found[1][2:]]
 
 
 def test_units_of_several_examples_are_read_so_too():

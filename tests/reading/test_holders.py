@@ -1,6 +1,9 @@
 """What objects hold, and whether it has changed: replaced values, grown containers, results of cached functions."""
 
+import contextvars
 import functools
+import itertools
+import operator
 import random
 from collections import deque
 from types import SimpleNamespace
@@ -20,9 +23,77 @@ def generators(*roots):
     return {id(generator) for generator, _ in explore(roots).generators.values()}
 
 
-def test_of_a_numpy_generator_its_bits_are_found_and_global_ones_are_not():
+def parts(generator):
+    bits = generator.bit_generator
+    return {id(bits), id(bits.seed_seq)}
+
+
+def test_of_a_numpy_generator_its_bits_and_their_origin_are_found_and_global_ones_are_not():
     own = np.random.default_rng(0)
-    assert generators({"own": own, "global": random._inst, "torch": torch.default_generator}) == {id(own.bit_generator)}
+    assert generators({"own": own, "global": random._inst, "torch": torch.default_generator}) == parts(own)
+
+
+def test_a_subclass_of_numpys_generator_is_found_with_what_it_holds():
+    class Labelled(np.random.Generator):
+        @property
+        def bit_generator(self):
+            raise AssertionError("a method of the user's is called")
+
+    own, inner = Labelled(np.random.PCG64(0)), random.Random(0)
+    own.held = inner
+    bits = np.random.Generator.bit_generator.__get__(own)
+    assert generators(own) == {id(bits), id(bits.seed_seq), id(inner)}
+
+
+RECORD = np.dtype([("x", float), ("inner", [("held", object, (2,))])])
+
+
+def _in_an_array(value):
+    return np.array([["text", value], [None, 1]], dtype=object)
+
+
+def _in_a_scalar_array(value):
+    return np.array(value, dtype=object)
+
+
+def _in_a_record(value):
+    table = np.zeros(3, RECORD)
+    table["inner"]["held"][2, 1] = value
+    return table
+
+
+@pytest.mark.parametrize("hold", [_in_an_array, _in_a_scalar_array, _in_a_record])
+def test_generators_in_arrays_of_objects_are_found(hold):
+    own = random.Random(0)
+    assert generators([np.zeros(3), hold(own)]) == {id(own)}
+
+
+def _context(value):
+    variable = contextvars.ContextVar("variable")
+    variable.set(value)
+    return variable
+
+
+def _draw(value):
+    while True:
+        yield value.random()
+
+
+ITERATORS = {
+    "context": _context,
+    "default of a context": lambda value: contextvars.ContextVar("variable", default=value),
+    "generator function": _draw,
+    "call": lambda value: iter(value.random, None),
+    "map": lambda value: map(operator.methodcaller("random"), itertools.repeat(value)),
+    "chain": lambda value: itertools.chain([0], [value]),
+}
+
+
+@pytest.mark.parametrize("hold", ITERATORS.values(), ids=list(ITERATORS))
+def test_generators_in_variables_of_a_context_and_in_iterators_are_found(hold):
+    own = random.Random(0)
+    held = hold(own)
+    assert generators([held, contextvars.ContextVar("empty")]) == {id(own)}
 
 
 @pytest.mark.parametrize("size", [10, 1000, 5000, 20_000])
@@ -54,6 +125,14 @@ def _replace_item(root, value):
     root.items[1] = value
 
 
+def _set_variable(root, value):
+    root.variable.set(value)
+
+
+def _put_in_array(root, value):
+    root.array[1] = value
+
+
 def _append(root, value):
     root.many.append(value)
 
@@ -63,14 +142,17 @@ def _call_cached(root, value):
     root.cached()
 
 
-@pytest.mark.parametrize("change", [_replace_attribute, _replace_slot, _replace_item, _append, _call_cached])
+@pytest.mark.parametrize(
+    "change", [_replace_attribute, _replace_slot, _replace_item, _set_variable, _put_in_array, _append, _call_cached]
+)
 def test_what_is_replaced_or_added_is_noticed_once(change):
     waiting = []
     slotted = Slotted()
     slotted.value = None
     root = SimpleNamespace(
         inner=SimpleNamespace(value=0), slotted=slotted, items=[1, 2, 3], many=[object() for _ in range(2000)],
-        waiting=waiting, cached=functools.cache(lambda: waiting.pop()),
+        variable=contextvars.ContextVar("variable"), array=np.array([None, 1], dtype=object), waiting=waiting,
+        cached=functools.cache(lambda: waiting.pop()),
     )  # fmt: skip
     watch = Watch(explore([root]).seen)
     assert watch.find_new() == []

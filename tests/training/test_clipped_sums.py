@@ -1,9 +1,12 @@
 """Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
 
+import gc
 import random
 import signal
 import sys
+import time
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -350,6 +353,37 @@ def test_what_a_handler_of_a_signal_raises_ends_the_run():
     assert training.steps_spent == 1
 
 
+def test_a_time_limit_that_one_row_exceeds_changes_nothing():
+    """Its handler, which was set before, would raise in the middle of a step, or end the run after it."""
+
+    class Limited(Items):
+        def __getitem__(self, index):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            try:
+                time.sleep(0.05 * (index in slow))
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            return super().__getitem__(index)
+
+    def stop(number, frame):
+        heard.append(number)
+        raise TimeoutError
+
+    items, slow, heard, found = [torch.randn(D) for _ in range(N)], [], [], []
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for some in ([], [3]):
+            slow[:] = some
+            model, made = Probe(D), plan(N, steps=1, multiplier=0.0, examples=N, clipping=privet.clipping.Flat(BOUND))
+            optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+            privet.Training(made, model, linear_loss, optimizer, Limited(items)).run()
+            found.append(model.w.detach())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert torch.equal(*found)
+    assert not heard
+
+
 def test_no_warning_of_an_example_is_shown():
     class Logs(Items):
         def __getitem__(self, index):
@@ -363,3 +397,41 @@ def test_no_warning_of_an_example_is_shown():
         warnings.simplefilter("always")
         training.run()
     assert not seen
+
+
+class Handle:
+    """Part of an example that complains when it is gone, as an open file does."""
+
+    made = weakref.WeakSet()
+
+    def __init__(self, secret):
+        self.secret = secret
+        Handle.made.add(self)
+
+    def __deepcopy__(self, memo):
+        return Handle(self.secret)
+
+    def __del__(self):
+        if self.secret == 7:
+            warnings.warn(f"{self.secret} was not closed", ResourceWarning, stacklevel=1)
+            raise ValueError(self.secret)
+
+
+@pytest.mark.parametrize("size", [1, 5, None])
+def test_nothing_is_told_by_an_example_that_is_deleted(size, capfd):
+    rows = [torch.randn(D) for _ in range(N)]
+    Handle.made = weakref.WeakSet()
+    gc.disable()  # a reference cycle would be collected later, outside of the step
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            training = train(
+                list(enumerate(rows)), physical_batch_size=size,
+                collate=lambda items: (items[0][0][1].unsqueeze(0), Handle(items[0][0][0])),
+            )  # fmt: skip
+            left = [sorted(handle.secret for handle in Handle.made) for _ in training]
+    finally:
+        gc.enable()
+    assert left == [[0, 1, 2]] * 4  # those whose shapes are public
+    assert not seen
+    assert "7" not in capfd.readouterr().err

@@ -103,6 +103,16 @@ def test_any_map_style_data_set_is_read(make):
     assert mask.sum(1).tolist() in ([2, 4], [3, 4])
 
 
+@pytest.mark.parametrize("make", [lambda items: Users(items, [0, 0, 1, 1], cap=2), lambda items: Groups(items, 2)])
+def test_units_stay_those_of_the_list_as_it_was(make):
+    items = [torch.tensor([float(place)]) for place in range(4)]
+    units = make(items)
+    items.reverse()
+    (found,) = ExampleReader(units).read(np.arange(2))
+    assert sorted(found.examples.leaves[0][0].ravel().tolist()) == [0.0, 1.0]
+    assert sorted(found.examples.leaves[0][1].ravel().tolist()) == [2.0, 3.0]
+
+
 def test_an_own_collate_is_the_data_sets():
     users = Users(Dictionaries(), [0, 0, 0, 1, 1, 1, 1], 2, collate=lambda items: torch.tensor([item["y"] for item in items]))
     assert users.read(np.array([0, 1]))[0].shape == (2, 2)

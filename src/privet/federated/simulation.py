@@ -157,13 +157,18 @@ class Simulation:
         for start in range(0, len(indices), self._at_once):
             # Signals wait for the end of these clients, not of the round: a cohort may be large.
             with hold_signals(), hide_warnings(), preserve_generators():
-                for group in move_groups(self._reader.read(indices[start : start + self._at_once]), device):
-                    clients = unpack(group.examples)
-                    found = None if clients is None else self._train(told.parameters, clients)
-                    if found is not None:
-                        assert total.part is not None
-                        deltas, weights = found
-                        total = total.join(contribution(deltas, told, weights, start=total.part.stop))
+                total = self._add(total, told, indices[start : start + self._at_once], device)
+        return total
+
+    def _add(self, total: ClippedSum, told: Round, indices: Indices, device: torch.device) -> ClippedSum:
+        """Return a sum and the updates of further clients, of whose data nothing is left: its `__del__` may warn or raise."""
+        for group in move_groups(self._reader.read(indices), device):
+            clients = unpack(group.examples)
+            found = None if clients is None else self._train(told.parameters, clients)
+            if found is not None:
+                assert total.part is not None
+                deltas, weights = found
+                total = total.join(contribution(deltas, told, weights, start=total.part.stop))
         return total
 
     def _train(self, parameters: Mapping[str, Tensor], clients: ClientBatch) -> _Trained | None:

@@ -26,6 +26,30 @@ def _write_bits(bits: np.random.BitGenerator, state: Any) -> None:
     bits.state = state
 
 
+def _seed_old(generator: np.random.RandomState, seed: int) -> None:
+    bits = generator._bit_generator
+    if isinstance(bits, np.random.MT19937):
+        generator.seed(seed % 2**32)
+    else:  # NumPy seeds no others
+        generator.set_state({**type(bits)(seed).state, "has_gauss": 0, "gauss": 0.0})
+
+
+def _read_sequence(sequence: np.random.SeedSequence) -> Any:
+    reduced: Any = sequence.__reduce__()
+    return reduced[2] if len(reduced) > 2 else reduced[1][2]
+
+
+def _write_sequence(sequence: np.random.SeedSequence, state: Any) -> None:
+    # Its attributes are read-only, and a bit generator takes no other sequence: unpickling is the only way to change it.
+    sequence.__setstate__(state)  # type: ignore[attr-defined]
+
+
+def _seed_sequence(sequence: np.random.SeedSequence, seed: int) -> None:
+    """Let a sequence spawn other children for each seed; what the user derives from its entropy stays the same."""
+    fresh = np.random.SeedSequence(sequence.entropy, spawn_key=(seed,), pool_size=sequence.pool_size)
+    _write_sequence(sequence, _read_sequence(fresh))
+
+
 # Kind of a generator → how to seed it, to read its state, and to write it. Those of subclasses are their own methods.
 _KINDS: dict[type, tuple[Callable[[Any, int], Any], Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     torch.Generator: (
@@ -33,9 +57,9 @@ _KINDS: dict[type, tuple[Callable[[Any, int], Any], Callable[[Any], Any], Callab
         lambda generator, state: generator.set_state(state),
     ),
     np.random.BitGenerator: (_seed_bits, lambda bits: bits.state, _write_bits),
+    np.random.SeedSequence: (_seed_sequence, _read_sequence, _write_sequence),
     np.random.RandomState: (
-        lambda generator, seed: generator.seed(seed % 2**32), lambda generator: generator.get_state(),
-        lambda generator, state: generator.set_state(state),
+        _seed_old, lambda generator: generator.get_state(legacy=False), lambda generator, state: generator.set_state(state),
     ),
     random.Random: (
         lambda generator, seed: generator.seed(seed), lambda generator: generator.getstate(),
@@ -87,9 +111,11 @@ class OwnGenerators(Unsearched):
         """
         if not self._look_at_new():
             return False
-        for key in [key for key, count in _count_references(self._found).items() if count == _ALONE + (key in states)]:
-            del self._found[key]
-            states.pop(key, None)
+        # Repeated, because a generator holds the sequence that it was seeded from.
+        while gone := [key for key, count in _count_references(self._found).items() if count == _ALONE + (key in states)]:
+            for key in gone:
+                del self._found[key]
+                states.pop(key, None)
         if len(self._found) > self._largest:  # there may be more like these in places that were left out
             self._look_everywhere()
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["Explored", "Unsearched", "Watch", "explore"]
 
 import contextlib
+import contextvars
 import functools
 import gc
 import itertools
@@ -33,7 +34,7 @@ _SEEN, _ALL, _SOME, _LONG = 10_000, 1000, 64, 1_000_000
 # Of how many values it is noticed that each has been replaced, and of how many containers that they have grown.
 _VALUES, _SIZES = 1000, 500
 
-_KINDS = (torch.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
+_KINDS = (torch.Generator, np.random.BitGenerator, np.random.SeedSequence, np.random.RandomState, random.Random)
 # The global ones, which Privet seeds anyway.
 _GLOBAL = {id(generator) for generator in (torch.default_generator, np.random.mtrand._rand, random._inst)}
 
@@ -44,10 +45,15 @@ class Unsearched:
 
 # What holds no generators, and would be most of what is looked at: data. Of modules, functions name what they use.
 _OPAQUE = (
-    Tensor, np.ndarray, np.generic, str, bytes, bytearray, int, float, complex, range, type(None), types.ModuleType,
+    Tensor, np.generic, str, bytes, bytearray, int, float, complex, range, type(None), types.ModuleType,
     types.CodeType, Unsearched,
 )  # fmt: skip
-_ITEMS = (dict, list, tuple, set, frozenset, deque)
+_ITEMS = (dict, list, tuple, set, frozenset, deque, np.ndarray, contextvars.ContextVar)
+# They hold what they iterate over or call, and the local variables of the function that they are of.
+_ITERATORS: tuple[type, ...] = (
+    types.GeneratorType, type(iter(int, 0)), type(iter([])), type(iter(())), map, filter, zip, enumerate, itertools.chain,
+    itertools.cycle, itertools.islice, itertools.repeat, itertools.starmap,
+)  # fmt: skip
 # What objects without a table of attributes hold, and where.
 _HOLDERS: dict[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
@@ -61,6 +67,10 @@ _HOLDERS: dict[type, tuple[str, ...]] = {
 }
 
 _type: Callable[[object], Any] = type
+# Attributes as NumPy defines them, whatever a subclass does.
+_DTYPE: Callable[[Any], np.dtype[Any]] = np.ndarray.dtype.__get__
+_FLAT: Callable[[Any], Iterable[object]] = np.ndarray.flat.__get__
+_BITS, _ORIGIN = np.random.Generator.bit_generator.__get__, np.random.BitGenerator.seed_seq.__get__
 
 
 @dataclass
@@ -116,12 +126,12 @@ def _sort(values: Iterable[object]) -> tuple[list[tuple[Any, type]], list[object
         return [], [], []
     found, by_class = list[tuple[Any, type]](), dict[type, list[object]]()
     for value in listed:
-        if (layout := layouts.get(_type(value))) is None:
+        if (layout := layouts.get(_type(value))) is None or (layout.items is np.ndarray and not _DTYPE(value).hasobject):
             continue
-        if layout.generator is None:
+        if layout.generator is not None and id(value) not in _GLOBAL:
+            found += _take_apart(value, layout.generator)
+        if layout.generator is None or layout.classes:
             by_class.setdefault(_type(value), []).append(value)
-        elif id(value) not in _GLOBAL:
-            found.append((value.bit_generator if type(value) is np.random.Generator else value, layout.generator))
     some, rest = list[object](), list[object]()
     for same in by_class.values():
         step = 1 if len(same) <= _ALL else -(-len(same) // _SOME)
@@ -129,6 +139,17 @@ def _sort(values: Iterable[object]) -> tuple[list[tuple[Any, type]], list[object
         if step > 1:
             rest += (value for number, value in enumerate(same) if number % step)
     return found, some, rest
+
+
+def _take_apart(generator: Any, kind: type) -> Iterator[tuple[Any, type]]:
+    """Yield what a generator draws from, and what its children are seeded from, with their kinds."""
+    if kind is np.random.Generator:
+        generator, kind = _BITS(generator), np.random.BitGenerator
+    yield generator, kind
+    if kind is np.random.RandomState:
+        generator = generator._bit_generator
+    if isinstance(generator, np.random.BitGenerator) and isinstance(origin := _ORIGIN(generator), np.random.SeedSequence):
+        yield origin, np.random.SeedSequence
 
 
 class _Layout(NamedTuple):
@@ -156,8 +177,7 @@ def _lay_out(kind: Any) -> _Layout | None:
         return None
     slots = (member for each in kind.__mro__ if "__slots__" in vars(each) for member in vars(each).values())
     return _Layout(
-        np.random.BitGenerator if kind is np.random.Generator
-        else next((known for known in _KINDS if issubclass(kind, known)), None),
+        next((known for known in (np.random.Generator, *_KINDS) if issubclass(kind, known)), None),
         next((known for known in _ITEMS if issubclass(kind, known)), None),
         next((names for known, names in _HOLDERS.items() if issubclass(kind, known)), ()),
         tuple(member for member in slots if type(member) is types.MemberDescriptorType),
@@ -170,7 +190,7 @@ def _held_by(value: Any) -> Iterator[object]:
     if (layout := _lay_out(_type(value))) is None:
         return
     if layout.items is not None:
-        read = _READERS.get(layout.items, layout.items.__iter__)
+        read = _READERS.get(layout.items) or layout.items.__iter__
         yield from itertools.islice(read(value), _LONG)
     elif type(value) is types.FunctionType:
         yield from map(read_cell, value.__closure__ or ())
@@ -178,6 +198,9 @@ def _held_by(value: Any) -> Iterator[object]:
             yield from (inner for _, inner, _ in read_bindings(value).found)
     elif isinstance(value, type):
         yield from vars(value).values() if _is_own_class(value) else ()
+        return
+    elif isinstance(value, _ITERATORS):
+        yield from gc.get_referents(value)
         return
     yield from (getattr(value, name) for name in layout.names)
     yield from (read_attributes(value) or {}).values()
@@ -216,14 +239,32 @@ def _read_cells(cells: Iterable[types.CellType]) -> Iterator[object]:
     return map(read_cell, cells)
 
 
+def _read_array(array: Any) -> Iterable[object]:
+    """Return the objects in an array."""
+    names = _DTYPE(array).names
+    if names is None:
+        return _FLAT(array) if _DTYPE(array).hasobject else ()
+    return chain.from_iterable(_read_array(np.ndarray.__getitem__(array, name)) for name in names)
+
+
+def _read_variable(variable: contextvars.ContextVar[Any]) -> Iterator[object]:
+    with contextlib.suppress(LookupError):  # it has no value here
+        yield variable.get()
+
+
 # How to read what may change, by the class of what holds it.
 _READERS: dict[Any, Callable[[Any], Iterable[object]]] = {
     dict: dict.values,
     list: list.__iter__,
     set: set.__iter__,
     deque: deque.__iter__,
+    np.ndarray: _read_array,
+    contextvars.ContextVar: _read_variable,
     types.MappingProxyType: types.MappingProxyType.values,
 }
+
+
+_SHORT = (_read_slots, _read_variable)
 
 
 def _list_tables(value: Any) -> Iterator[tuple[Callable[[Any], Iterable[object]], Any]]:
@@ -278,11 +319,11 @@ class Watch(Unsearched):
         if id(table) in self._known:
             return
         self._known.add(id(table))
-        size = 4 if read is _read_slots else len(table)
+        size = 4 if read in _SHORT else table.size if read is _read_array else len(table)
         if size <= self._room:
             self._room -= size
             self._each.setdefault(read, []).append(table)
-        elif len(self._long) < _SIZES and read is not _read_slots:
+        elif len(self._long) < _SIZES and read not in (*_SHORT, _read_array):  # these do not grow
             self._long.append(table)
             self._readers.append(read)
 

@@ -19,6 +19,7 @@ from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelErr
 from privet.gradients.core.examples import signature
 from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
+from privet.reading.entries import take_snapshot
 from privet.reading.generators import OwnGenerators
 from privet.reading.tables import build_table
 from privet.reading.transfer import Packed, pack
@@ -38,6 +39,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         collate: list of one item → batch of one; by default as in `collate_one`.
 
     Attributes:
+        dataset: the same; of a list the items that it held at first, in their order then.
         floats: fields of items whose whole numbers become floats; public.
 
     Guarantee:
@@ -51,10 +53,11 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
             raise InvalidArgumentError(
                 "collate", collate, f"None for {type(dataset).__name__}", "Pass it to the data set instead."
             )
-        self.dataset, self.collate = dataset, collate
+        self.dataset: Dataset[Any] = take_snapshot(dataset)
+        self.collate = collate
         self.floats: frozenset[Path] = frozenset()
-        self._own = OwnGenerators(dataset, collate)
-        self._table = build_table(dataset) if collate is None else None
+        self._own = OwnGenerators(self.dataset, collate)
+        self._table = build_table(self.dataset) if collate is None else None
 
     def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, list[Group]]:
         return batch, self.read(batch.indices, batch.seeds)

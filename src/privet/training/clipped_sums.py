@@ -99,13 +99,27 @@ class ClippedSummer:
         while not last:
             # Signals wait for the end of a physical batch, not of the step: a draw may have many.
             with hold_signals(), hide_warnings(), _explain_failures(), preserve_generators():
-                physical, groups = next(reading, (None, []))
-                if physical is None:
-                    raise LedgerError("the reader of the data set ended early; the step counts as spent")
-                summed = self._sum_batch(physical, groups, rule, masks, directions, subspace)
-                total, last = summed if total is None else total.join(summed), physical.last
+                summed, last = self._sum_next(reading, rule, masks, directions, subspace)
+                total = summed if total is None else total.join(summed)
         assert total is not None
         return total
+
+    def _sum_next(
+        self,
+        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
+        rule: Rule,
+        masks: Masks | None,
+        directions: Directions | None,
+        subspace: Subspace | None,
+    ) -> tuple[ClippedSum, bool]:
+        """Return the clipped sum over the next physical batch, and whether it is the last of the draw.
+
+        A function of its own, so that examples are gone while warnings are hidden: their `__del__` may warn or raise.
+        """
+        physical, groups = next(reading, (None, []))
+        if physical is None:
+            raise LedgerError("the reader of the data set ended early; the step counts as spent")
+        return self._sum_batch(physical, groups, rule, masks, directions, subspace), physical.last
 
     def _sum_batch(
         self,

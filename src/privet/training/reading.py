@@ -79,8 +79,7 @@ class DrawReader:
             step: step that was passed to `start`; if reading has begun, the previous step must have been read to its end.
         """
         if self._opened is None:
-            batches = iter(physical_batches(self._rows, self._batches(step), self._workers))
-            self._opened = (read for read in batches)
+            self._opened = _forward(iter(physical_batches(self._rows, self._batches(step), self._workers)))
         return self._opened
 
     def close(self) -> None:
@@ -113,3 +112,8 @@ class DrawReader:
             return draw
         found = np.asarray(draw, dtype=np.int64).ravel()
         return np.unique(found[(found >= 0) & (found < self._examples)])
+
+
+def _forward(batches: Iterator[_Read]) -> Generator[_Read, None, None]:
+    """Yield what an iterator yields, without a variable that would keep the examples of the last one."""
+    yield from batches

@@ -374,14 +374,6 @@ def test_a_timer_of_user_code_is_lost(number):
         signal.signal(number, before)
 
 
-def test_a_timer_of_user_code_without_a_handler_does_not_end_the_process():
-    if (child := os.fork()) == 0:
-        with hold_signals():
-            signal.raise_signal(signal.SIGALRM)
-        os._exit(0 if signal.getsignal(signal.SIGALRM) is signal.SIG_DFL else 1)
-    assert os.waitpid(child, 0)[1] == 0
-
-
 def test_a_time_limit_whose_handler_user_code_sets_works_inside(alarm):
     def limit():
         outer = signal.signal(signal.SIGALRM, stop)
