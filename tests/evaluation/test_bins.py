@@ -148,6 +148,9 @@ def test_table_survives_json_exactly():
         (lambda: top_label([0, 1], [0.5, 0.5]), "probabilities"),
         (lambda: equal_width(0), "bins"),
         (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "one entry per bin"),
+        (lambda: BinTable((0.0, 1.0), (1,), (2,), (0.5,)), "from 0 to the number of examples"),
+        (lambda: BinTable((0.0, 1.0), (1,), (-(10**400),), (0.5,)), "from 0 to the number of examples"),
+        (lambda: BinTable((0.0, 1.0), (10**400,), (10**400,), (0.5,)), "from 0 to the number of examples"),
     ],
 )
 def test_invalid_arguments_are_refused_by_name(wrong, words):

@@ -19,6 +19,7 @@ from privet.evaluation.plain import to_plain
 BINS = 15
 # Distance from [0, 1] that rounding in single precision may cause.
 _ROUNDING = 1e-6
+_MOST = 2**53  # examples in a bin, of which the share is a float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class BinTable:
         lengths = {len(self.counts), len(self.hits), len(self.confidence)}
         if lengths != {len(self.edges) - 1}:
             raise InvalidArgumentError("counts, hits and confidence", sorted(lengths), "of one entry per bin")
+        if not all(0 <= hits <= count <= _MOST for hits, count in zip(self.hits, self.counts, strict=True)):
+            raise InvalidArgumentError("hits", self.hits, "from 0 to the number of examples in the bin")
 
     @property
     def examples(self) -> int:

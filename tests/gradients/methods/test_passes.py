@@ -78,11 +78,12 @@ def test_an_empty_batch_has_no_pass():
     assert (covered.groups, covered.looped, len(covered.norms)) == (0, 0, 0)
 
 
-def drawn(loss, x):
-    """Return each example's first draw in every pass that it took part in, by its mark x[i, 0]."""
+def drawn(loss, x, before=lambda m, x: None):
+    """Return each example's first draw in every pass that it took part in and that came so far, by its mark x[i, 0]."""
     seen = Seen()
 
     def noted(m, x):
+        before(m, x)
         first = torch.rand(1, 1) + x[:, :1] * 0
         seen(torch.cat([physical(x[:, :1]), physical(first)], 1).detach())
         return loss(m, x, first)
@@ -115,6 +116,17 @@ def test_an_example_draws_the_same_in_every_pass(loss, groups, looped):
     covered, found = drawn(loss, torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]]))
     assert (covered.groups, covered.looped) == (groups, looped)
     assert [len(values) for values in found.values()] == [3 if looped else 2] * 4
+    assert all(len(set(values)) == 1 for values in found.values())
+    assert len({values[0] for values in found.values()}) == 4
+
+
+@pytest.mark.parametrize(("loss", "groups", "looped"), [(go_in_groups, 2, 0), (go_alone, 0, 4)])
+def test_an_example_draws_again_what_a_second_attempt_drew(loss, groups, looped):
+    """The first ends before anything is drawn. If the second was given up for what it drew, new draws would have another law."""
+    x = torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]])
+    covered, found = drawn(loss, x, before=lambda m, x: write_into_new_tensors(m, x, 1.0))
+    assert (covered.groups, covered.looped) == (groups, looped)
+    assert [len(values) for values in found.values()] == [2] * 4
     assert all(len(set(values)) == 1 for values in found.values())
     assert len({values[0] for values in found.values()}) == 4
 

@@ -1,7 +1,7 @@
 """Random numbers within a pass: independent for every example and unaffected by the rest of the batch or by user seeds.
 
 A model draws from generators that belong to the pass and are freshly seeded for it. A pass that is abandoned because its
-examples take different paths is repeated in parts, which draw the same numbers again up to the point that the first pass
+examples take different paths is repeated in parts, which draw the same numbers again up to the point that any pass before
 reached. So the split does not change the distribution of the numbers.
 """
 
@@ -96,16 +96,18 @@ class Draws:
         return found if segment.rows is None else found.index_select(0, segment.rows.to(device))
 
     def restart(self, index: Tensor) -> Draws:
-        """Return the draws for a repeated pass over a subset of the examples: the same numbers up to the current point.
+        """Return the draws for a repeated pass over a subset of the examples: all numbers that were drawn so far, then new ones.
+
+        Also those that this pass did not come to: it may be given up earlier than one before it, whose numbers decided the split.
 
         Args:
             index: positions of the examples in this pass.
         """
         other = Draws.__new__(Draws)
         other._seeds, other._at, other._calls = self._seeds, 0, 0
-        past = self._segments[: self._at]
-        if self._calls:
-            past = [*past, replace(self._segments[self._at], calls=self._calls)]
+        *past, last = self._segments
+        if self._at == len(past) and self._calls:
+            past.append(replace(last, calls=self._calls))
         other._segments = [replace(each, rows=index if each.rows is None else each.rows[index], generators={}) for each in past]
         other._segments.append(_Segment(self._seeds(), len(index)))
         return other

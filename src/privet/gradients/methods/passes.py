@@ -27,6 +27,7 @@ from privet.gradients.methods.tape import Tape
 
 METHODS = ("ghost", "loop")
 # Examples, their positions in the batch and their draws; and which of them are meant, all if None.
+_Tried = tuple[Tape | None, Sequence[Tensor] | None, Sequence[Draws]]
 _Part = tuple[Examples, Tensor, Sequence[Draws], Tensor | None]
 
 
@@ -70,7 +71,7 @@ class Passes:
         while waiting:
             part = waiting.pop()
             examples, index, draws = _select(*part)
-            tape, groups = self._try_together(examples, draws)
+            tape, groups, draws = self._try_together(examples, draws)
             if tape is not None:
                 self.groups += 1
                 yield index, tape
@@ -79,16 +80,19 @@ class Passes:
             else:
                 yield from self._one_by_one(examples, index, draws)
 
-    def _try_together(self, examples: Examples, draws: Sequence[Draws]) -> tuple[Tape | None, Sequence[Tensor] | None]:
-        """Return the tape of all examples, or the parts of them that are to be tried instead; neither, if each goes alone."""
+    def _try_together(self, examples: Examples, draws: Sequence[Draws]) -> _Tried:
+        """Return the tape of all examples, or the parts of them that are to be tried instead; neither, if each goes alone.
+
+        And the draws of the last attempt: what it drew is drawn again, since its numbers decided whether it was given up.
+        """
         if self.method == "loop" or _has_backward_hooks(self.program):
-            return None, None
+            return None, None, draws
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
             try:
                 tape = self._record_together(examples, draws, batched_from_the_start=fresh)
             except SplitError as split:
-                return None, split.groups
+                return None, split.groups, draws
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
@@ -98,10 +102,10 @@ class Passes:
                     raise
             else:
                 self.program.writes_into_new_tensors, self.draws = fresh, draws[0]
-                return tape, None
+                return tape, None, draws
         # One example that raises must not send all others through the loop: it is isolated by bisection.
         bisects = self.skip_errors and examples.count > 1
-        return None, _positions(examples.count).tensor_split(2) if bisects else None
+        return None, _positions(examples.count).tensor_split(2) if bisects else None, draws
 
     def _record_together(self, examples: Examples, draws: Sequence[Draws], *, batched_from_the_start: bool) -> Tape:
         tape = ghost.record(self.program, examples, draws[0], batched_from_the_start=batched_from_the_start)
