@@ -377,7 +377,7 @@ ENTRIES = [
            "positions.copy() if isinstance(positions, list | np.ndarray) else positions", "positions",
            among("test_entries", "test_entries_that_became_other_examples_are_refused[list]")),
     Mutant("a list is read as it changes", "take_snapshot",
-           "return tuple(dataset)", "return dataset",
+           "return _Snapshot(dataset)", "return dataset",
            among("test_entries", "test_a_list_that_changes_leaves_a_snapshot_as_it_was")),
     Mutant("units follow a list that changes", "ExampleReader.__init__",
            "take_snapshot(dataset)", "dataset",
