@@ -1,5 +1,6 @@
 """While user code runs on private examples, warnings and logs are not shown, and signals end the run after it."""
 
+import contextlib
 import importlib.util
 import logging
 import os
@@ -50,6 +51,27 @@ def _in_a_thread(function):
     thread = threading.Thread(target=function)
     thread.start()
     thread.join()
+
+
+@contextlib.contextmanager
+def _elsewhere(make):
+    """Hold a context open in another thread, and give a list of what it gives."""
+    opened, closing, given = threading.Event(), threading.Event(), []
+
+    def other():
+        with make() as found:
+            given.append(found)
+            opened.set()
+            closing.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    opened.wait(10)
+    try:
+        yield given
+    finally:
+        closing.set()
+        thread.join()
 
 
 def _fail():
@@ -126,21 +148,12 @@ def test_a_hook_that_somebody_kept_from_inside_works_afterwards(monkeypatch):
 
 
 def test_contexts_of_two_threads_end_in_any_order(monkeypatch):
-    seen, opened, closing = [], threading.Event(), threading.Event()
+    seen, longer = [], contextlib.ExitStack()
     monkeypatch.setattr(sys, "unraisablehook", own := lambda told: seen.append(told.exc_type))
-
-    def other():
+    with longer:
         with hide_warnings():
-            opened.set()
-            closing.wait(10)
-
-    thread = threading.Thread(target=other)
-    with hide_warnings():
-        thread.start()
-        opened.wait(10)
-    _Half()
-    closing.set()
-    thread.join()
+            longer.enter_context(_elsewhere(hide_warnings))
+        _Half()
     assert not seen
     assert sys.unraisablehook is own
 
@@ -189,22 +202,15 @@ def test_a_hidden_warning_is_shown_when_public_code_causes_it(action):
 
 
 def test_what_another_thread_records_meanwhile_is_hidden():
-    def other():
+    @contextlib.contextmanager
+    def recording():
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
-            recording.set()
-            warned.wait(10)
-            found.append(list(seen))
+            yield seen
 
-    recording, warned, found = threading.Event(), threading.Event(), []
-    thread = threading.Thread(target=other)
-    with hide_warnings():
-        thread.start()
-        recording.wait(10)
+    with hide_warnings(), _elsewhere(recording) as recorded:
         _warn()
-    warned.set()
-    thread.join()
-    assert found == [[]]
+    assert recorded == [[]]
 
 
 def _warn_once():

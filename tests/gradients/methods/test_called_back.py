@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from recording import Seen
 from torch import nn
 from torch.nn import functional as F
 
@@ -190,7 +191,17 @@ class AskedArray(Asked):
         return np.full(1, float(self.answer()), dtype=dtype or "f4")
 
 
+class AskedFlag:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __bool__(self):
+        return bool(self.answer())
+
+
 ASKING = {
+    "bound of random numbers": lambda x, answer: torch.randint(0, Asked(lambda: 1 + answer()), (60,)).max(),
+    "flag": lambda x, answer: 1 - F.dropout(torch.ones(()), 1.0, training=AskedFlag(answer)),
     "sequence": lambda x, answer: torch.tensor(Asked(answer)),
     "nested sequence": lambda x, answer: torch.tensor([Asked(answer)])[0],
     "list": lambda x, answer: x.new_tensor(AskedList(answer)),
@@ -205,14 +216,20 @@ ASKING = {
 @pytest.mark.parametrize("method", ["auto", "loop"])
 @pytest.mark.parametrize("kind", ASKING)
 def test_what_torch_asks_an_argument_for_is_answered_for_one_example(kind, method):
-    """The answer is 1 if the example's text has one row: that of the physical batch has more."""
+    """The answer is 1 for a single example; several would show in its text."""
+    texts = Seen()
 
     def loss(m, x):
-        return m.layer(x).sum(1) * (0 + ASKING[kind](x, lambda: str(x).count("[") == 2).detach())
+        def answer():
+            texts(str(x))
+            return texts.items[-1].count("[") == 2
+
+        return m.layer(x).sum(1) * (0 + ASKING[kind](x, answer).detach())
 
     model, x = Net(), torch.ones(4, 3)
     found = per_example_gradients(model, loss, x, method=method)
     assert torch.equal(found["layer.bias"], torch.ones(4, 2))
+    assert set(texts.items) == {"tensor([[1., 1., 1.]])"}
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])

@@ -117,30 +117,25 @@ def _is_outer_target() -> bool:
     return id(getattr(target, "__self__", target)) not in _recorded  # `append` of a list, or the list
 
 
-class _Hook:
-    """Stands in for a function while a context is open; it calls the function after that, if somebody has kept it."""
+class _Quiet:
+    """Stands in for a function and is silent while a context is open; after that it calls it, if somebody has kept it."""
 
     def __init__(self, plain: Callable[..., Any]) -> None:
         self.plain = plain
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError
+        return None if _open else self.plain(*args, **options)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)  # it may be a method
 
 
-class _Quiet(_Hook):
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return None if _open else self.plain(*args, **options)
-
-
-class _QuietOutside(_Hook):
+class _QuietOutside(_Quiet):
     def __call__(self, *args: Any, **options: Any) -> Any:
         return None if _open and _is_outer_target() else self.plain(*args, **options)
 
 
-class _Noting(_Hook):
+class _Noting(_Quiet):
     """Notes the lists in which code inside records its warnings: those of other threads may outlive the context."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
@@ -151,7 +146,7 @@ class _Noting(_Hook):
 
 
 def _unwrap(hook: Any) -> Any:
-    while isinstance(hook, _Hook):
+    while isinstance(hook, _Quiet):
         hook = hook.plain
     return hook
 

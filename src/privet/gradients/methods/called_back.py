@@ -140,7 +140,7 @@ _WRITTEN = (types.FunctionType, property)
 
 
 def call_higher_order(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
-    """Call an operator that takes functions, such as `torch.cond`; their calls are intercepted.
+    """Call an operator that takes functions, such as `torch.cond`, which are watched.
 
     torch lifts what these functions use besides their arguments only when it compiles them: without, it would have no gradient.
     So control flow runs as Python's, and the functions of other operators must use nothing that is trained.
@@ -158,8 +158,7 @@ def call_higher_order(mode: TorchFunctionMode, operator: Any, args: Any, options
             f"the model or loss passes functions that use parameters to torch's operator {operator.name()}, which gives these no "
             "gradient; pass the parameters as arguments, or write the operation without the operator"
         )
-    watched = [watch(mode, x) if is_called_back(x) else x for x in args]
-    return operator(*watched, **{name: watch(mode, x) if is_called_back(x) else x for name, x in options.items()})
+    return operator(*args, **options)
 
 
 def _choose(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
@@ -182,6 +181,7 @@ def _find_used(functions: Sequence[Any]) -> list[Any]:
     used = list(functions)
     known = set(map(id, used))
     for value in used:
+        value = value._function if isinstance(value, _Watched) else value
         more = {} if isinstance(value, nn.Module | Tensor | type | types.ModuleType) else find_reachable(value)
         used += [x for x in more.values() if is_called_back(x) or isinstance(x, Tensor) if id(x) not in known]
         known |= set(map(id, more.values()))
@@ -207,7 +207,7 @@ def _library_of(func: Any) -> str | None:
 
 
 def call_operator(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
-    """Call an operator; the Python functions of one that was made by `torch.library.custom_op` have their calls intercepted."""
+    """Call an operator; the Python functions of one that was made by torch's `custom_op` have their calls intercepted."""
     definition = OPERATOR_DEFINITIONS.get(_qualify(operator))
     if definition is None:
         return operator(*args, **options)

@@ -73,6 +73,8 @@ class GuardedCalls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _ACCESS:
             return self._access_attribute(func, name, args)
+        if not _are_inert((*args, *options.values())):  # before anything below asks an argument for its truth or its number
+            args, options = self._replace_unusual(name, args, options)
         written: Sequence[Tensor] = ()
         if _is_watched(func, name) or "out" in options or "inplace" in options:
             written = find_written(func, name, args, options)
@@ -86,8 +88,6 @@ class GuardedCalls(TorchFunctionMode):
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
             if found is not NotImplemented:
                 return found
-        if not _are_inert((*args, *options.values())):
-            args, options = self._replace_unusual(name, args, options)
         dispatching = next(filter(dispatches_to_user, types), None) if types else None
         if dispatching is not None:
             return self.call_class(dispatching, func, types, args, options, written)

@@ -153,7 +153,7 @@ def unwrap_all(value: object) -> list[types.FunctionType]:
 
 
 def find_operator_functions() -> list[types.FunctionType]:
-    """Return the user's functions that compute operators made by `torch.library.custom_op`, which no code need name."""
+    """Return the user's functions that compute operators made by torch's `custom_op`, which no code need name."""
     found: dict[types.FunctionType, None] = {}
     for definition in list(OPERATOR_DEFINITIONS.values()):
         known = [getattr(definition, name, None) for name in ("_init_fn", "_setup_context_fn", "_backward_fn")]
