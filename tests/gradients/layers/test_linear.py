@@ -48,6 +48,20 @@ def test_the_weighted_sum_does_not_depend_on_which_dimension_comes_first_in_memo
     assert torch.allclose(time_first.weighted_sum(weights), some.weighted_sum(weights), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [63, 64, 192])
+@pytest.mark.parametrize("examples", [1, 2, 8, 9])
+def test_a_sum_of_few_terms_is_the_same_in_blocks_of_rows(examples, rows, monkeypatch):
+    monkeypatch.setattr(linear, "_LARGE", 0)
+    some, weights = make_grad(1, 7, rows, examples), torch.rand(examples, dtype=torch.float64)
+    apart = LinearGrad(some.inputs, some.gradients.repeat_interleave(2, 2)[..., ::2])  # numbers that are not next to each other
+    for grad in (some, apart, some.double()):
+        summed = grad.weighted_sum(weights)
+        expected = torch.einsum("b,btp,btd->pd", weights, some.gradients.double(), some.inputs.double())
+        assert summed.is_contiguous()
+        assert summed.dtype == grad.dtype
+        assert torch.allclose(summed.double(), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("examples", [1, 3, 10_000])
 def test_gradients_are_kept_where_they_are_no_larger_than_their_factors_for_any_number_of_examples(examples, monkeypatch):
     assert isinstance(recorded(2, 30, 20, examples), LinearGrad)
