@@ -15,6 +15,8 @@ from privet.gradients.core.state.snapshot import Snapshot
 from privet.gradients.methods.calls import GuardedCalls
 from privet.training.clipped_sums import StepError
 
+pytestmark = pytest.mark.filterwarnings("ignore:the model changes its own state")
+
 N = 6
 
 

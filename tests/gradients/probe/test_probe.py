@@ -166,6 +166,7 @@ def test_a_loss_that_depends_on_no_parameter_is_refused(loss_fn):
         probe(nn.Linear(4, 3), loss_fn, labelled(4))
 
 
+@pytest.mark.filterwarnings("ignore:the model changes its own state")
 @pytest.mark.parametrize("model", [
     nn.Sequential(nn.Linear(4, 5), Counting(), nn.Linear(5, 3)),
     nn.Sequential(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["disable_inner_dropout", "find_differing_losses", "refuse_in_batch_loss"]
+__all__ = ["clone_batch", "disable_inner_dropout", "find_differing_losses", "refuse_in_batch_loss"]
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def find_differing_losses(program: Program, examples: Examples, joined: Any) -> 
     """
 
     def alone_with(seed: int) -> Tensor:
-        each = (_compute_losses(program, _clone(examples.get(position)), seed) for position in range(examples.count))
+        each = (_compute_losses(program, clone_batch(examples.get(position)), seed) for position in range(examples.count))
         return torch.cat([losses.reshape(-1) for losses in each])
 
     try:
@@ -120,7 +120,8 @@ def _computes_in_low_precision(model: nn.Module, result: torch.dtype) -> bool:
     return any(torch.finfo(kind).bits < 32 for kind in kinds) or torch.is_autocast_enabled("cpu")
 
 
-def _clone(batch: Any) -> Any:
+def clone_batch(batch: Any) -> Any:
+    """Return a batch with copies of its tensors."""
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
 
 
@@ -137,10 +138,10 @@ def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
         name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
         for name, p in program.parameters.items()
     }
-    different = find_differing_losses(program, examples, _clone(join_examples(examples))) is not None
+    different = find_differing_losses(program, examples, clone_batch(join_examples(examples))) is not None
     # Parameters that are zero initially may hide the dependence.
     with swap_values(program.parameters, moved):
-        different = different or find_differing_losses(program, examples, _clone(join_examples(examples))) is not None
+        different = different or find_differing_losses(program, examples, clone_batch(join_examples(examples))) is not None
     if different:
         raise UnsupportedModelError(
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "

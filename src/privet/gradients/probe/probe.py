@@ -33,6 +33,7 @@ from privet.gradients.methods.passes import Passes
 from privet.gradients.methods.tape import Tape
 from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, refuse_in_batch_loss
+from privet.gradients.probe.restored import warn_of_restored
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
 _EXAMPLES = 3
@@ -169,6 +170,7 @@ def probe_first_suitable(
         chosen = method if method != "auto" else "ghost"
         for examples in groups:
             chosen = _check(program, examples, chosen, what, required=method == "ghost", quiet=quiet)
+        warn_of_restored(program, groups[0])
         return chosen
 
     with preserve_generators(), _freeze_old_objects():
