@@ -64,7 +64,18 @@ class Tables(TensorDataset):
     pass
 
 
+class Bare(Dataset):
+    """Reads what is bound elsewhere."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return WIDE[index]
+
+
 RECORDS = Records([1, 2])
+ARRAY, LABEL = np.ones(3), torch.tensor(1)
 ITEMS = [(torch.zeros(2), 1), (torch.zeros(2), 1)]
 D = data()
 WIDE = torch.arange(20.0).view(10, 2)
@@ -104,7 +115,11 @@ REPEATING = {
     "plain arrays": ConcatDataset([WIDE.numpy(), WIDE.numpy()[::3]]),
     "an item in two lists": ConcatDataset([ITEMS, ITEMS[1:2]]),
     "an item in a list twice": [*ITEMS, ITEMS[0]],
+    "tensors in new items with other labels": [*ITEMS, (ITEMS[0][0], 2)],
+    "rows in new items": [(WIDE[0], 1), (WIDE[1], torch.tensor(1)), (WIDE[0], torch.tensor(2))],
+    "arrays in new items": ConcatDataset([[{"x": ARRAY, "y": 0}], [{"x": ARRAY, "y": 1}]]),
     "a list twice": ConcatDataset([RECORDS, RECORDS]),
+    "copied without attributes": ConcatDataset([Bare(), copy.copy(Bare())]),
     "two users": Users(ConcatDataset([D, D]), [0] * N + [1] * N, N),
     "two groups": Groups(ConcatDataset([D, D]), 3),
     "a list of numbers for two kinds of units": ConcatDataset([Users(NUMBERS, [0, 1, 0, 1], 2), Users(NUMBERS, [0, 0, 1, 1], 2)]),
@@ -113,6 +128,9 @@ REPEATING = {
 DISTINCT = {
     "plain": D,
     "items of equal contents": [*ITEMS, (torch.zeros(2), 1)],
+    "items that share a tensor": [(WIDE[0], WIDE[1]), (WIDE[0], WIDE[2]), (WIDE[1], WIDE[0])],
+    "items that share a label": [(torch.tensor(0.5), LABEL), (torch.tensor(0.5), LABEL)],
+    "windows of other steps": [WIDE[:3], WIDE[:6:2], WIDE[1:4]],
     "numbers in a list": ConcatDataset([[1, 1, 2], [2, 1]]),
     "subset": Subset(D, [5, -2, 0]),
     "concatenated": ConcatDataset([data(), data()]),

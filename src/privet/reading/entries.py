@@ -9,7 +9,7 @@ import operator
 import types
 from array import array
 from collections import UserList, deque
-from collections.abc import Hashable, Iterator, Sequence, Sized
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,19 +85,20 @@ def check_distinct(dataset: Any) -> None:
 
     Guarantee:
         Entries that refer to the same position of the same underlying data set are found at any depth, and so are rows of tensors
-        at one place in memory, whatever labels they have, an object that is in lists twice, and shallow copies of a data set.
-        Equal contents, and wrappers other than torch's, are not detected: that they contain no example twice is an assumption of
-        the statement.
+        that begin at one place in memory, and items of lists with the same tensors or arrays, whatever labels they have, an
+        object that is in lists twice, and shallow copies of a data set. Equal contents, overlapping memory, and wrappers other
+        than torch's, are not detected: that they contain no example twice is an assumption of the statement.
 
     Raises:
         InvalidArgumentError: an example belongs to two entries, or a wrapper's indices are invalid.
     """
     found: dict[Hashable, list[tuple[Positions, Positions]]] = {}
+    numbers: dict[Hashable, int] = {}
     parts = list(iter_pieces(dataset))
     if len(parts) == 1 and parts[0].base is dataset and not isinstance(dataset, list | tuple):
         return
     for piece in parts:
-        base, places = _locate(piece.base, piece.index)
+        base, places = _locate(piece.base, piece.index, numbers)
         found.setdefault(base, []).append((places, piece.entries))
     for columns in found.values():
         places, entries = map(np.concatenate, zip(*columns, strict=True))
@@ -222,12 +223,17 @@ def _is_same(now: Any, held: Any) -> bool:
     return now is held or (isinstance(held, list | tuple | range) and now == held)
 
 
-def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
+def _locate(base: Any, index: Positions, numbers: dict[Hashable, int]) -> tuple[Hashable, Positions]:
     """Return a key of an underlying data set, and (n,) the places of its rows: equal ones under equal keys are the same rows.
 
     Of tensors, places are the addresses of the rows, because views of one memory may have other shapes and steps; of several,
     those of the first whose rows are apart, as the same inputs with other labels are the same examples. Of a list, places are
-    objects.
+    the numbers of its items.
+
+    Args:
+        base: the underlying data set.
+        index: (n,) positions in it.
+        numbers: of the items of lists that were found so far, which is extended.
     """
     columns = base.tensors if isinstance(base, TensorDataset) else (base,) if isinstance(base, Tensor) else ()
     if columns and all(_is_plain(column) and column.numel() and len(column) == len(base) for column in columns):
@@ -238,17 +244,35 @@ def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
     if isinstance(base, np.ndarray) and base.ndim and base.strides[0]:
         return torch.device("cpu"), base.ctypes.data + index * base.strides[0]
     if type(base).__getitem__ in (list.__getitem__, tuple.__getitem__) and len(base) and all(map(_is_own, base)):
-        return "objects", np.array([id(base[place]) for place in index.tolist()], np.int64)
+        return "items", np.array([numbers.setdefault(_identify(base[n]), len(numbers)) for n in index.tolist()], np.int64)
     held = getattr(base, "__dict__", None)
-    if held and _holds_attributes_only(type(base)):
+    if held is not None and _holds_attributes_only(type(base)):
         return (type(base), tuple((name, id(value)) for name, value in held.items())), index
     return id(getattr(base, "source", base) if type(base) is _Snapshot else base), index
 
 
 def _is_own(item: Any) -> bool:
     """Return whether an object is one example's own, unlike numbers and texts, of which Python keeps one for all uses."""
-    parts = item if isinstance(item, list | tuple) else item.values() if isinstance(item, dict) else (item,)
-    return any(isinstance(part, Tensor | np.ndarray) for part in parts)
+    return any(isinstance(part, Tensor | np.ndarray) for part in _list_fields(item))
+
+
+def _identify(item: Any) -> Hashable:
+    """Return what is equal for items with the same tensors and arrays: the places of those with several numbers.
+
+    One number is a label, or an object that many examples share; an item of nothing else is identified by itself.
+    """
+    found: list[Hashable] = []
+    for part in _list_fields(item):
+        if isinstance(part, np.ndarray) and part.size > 1:
+            found.append((torch.device("cpu"), part.ctypes.data, part.shape, part.strides))
+        elif isinstance(part, Tensor) and part.numel() > 1:
+            place = (part.device, part.data_ptr(), part.shape, part.stride()) if _is_plain(part) else id(part)
+            found.append(place)
+    return tuple(found) or id(item)
+
+
+def _list_fields(item: Any) -> Iterable[Any]:
+    return item if isinstance(item, list | tuple) else item.values() if isinstance(item, dict) else (item,)
 
 
 class _Plain:

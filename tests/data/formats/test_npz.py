@@ -116,8 +116,8 @@ BAD = {
     "one dimension": ({"x_train": np.zeros(4), "y_train": LABELS}, r"x_train is \(4,\)"),
     "five dimensions": ({"x_train": np.zeros((4, 1, 1, 1, 1)), "y_train": LABELS}, "x_train is"),
     "nothing": ({"x_train": np.zeros((0, 2)), "y_train": LABELS[:0]}, "non-empty"),
-    "NaN": ({"x_train": X * np.nan, "y_train": LABELS}, "finite"),
-    "too large": ({"x_train": X + 1e300, "y_train": LABELS}, "finite"),
+    "NaN in test data": ({"x_train": X, "y_train": LABELS, "x_test": X * np.nan, "y_test": LABELS}, "x_test .*finite"),
+    "too large in test data": ({"x_train": X, "y_train": LABELS, "x_test": X + 1e300, "y_test": LABELS}, "x_test .*finite"),
     "labels that are fractions": ({"x_train": X, "y_train": LABELS / 2}, "y_train is 'float64'.*integers or strings"),
     "too few labels": ({"x_train": X, "y_train": LABELS[:3]}, r"y_train is \(3,\).*of shape \(4,\)"),
     "one-hot labels": ({"x_train": X, "y_train": np.eye(4, dtype=int)}, r"y_train is \(4, 4\)"),
@@ -134,6 +134,27 @@ BAD = {
         "x_test is 'uint8.*like x_train: float64",
     ),
 }
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("shape", [(4, 2), (4, 3, 3), (4, 5, 5, 3)], ids=str)
+def test_a_private_row_with_a_number_that_is_not_finite_has_no_label_and_raises_nothing(tmp_path, shape, number):
+    inputs = np.random.default_rng(0).normal(size=shape)
+    whole = load_npz(saved(tmp_path, x_train=inputs, y_train=LABELS), classes=3)
+    inputs.reshape(4, -1)[1, -1] = number
+    found = load_npz(saved(tmp_path, x_train=inputs, y_train=LABELS), classes=3)
+    (x, y), (expected, labels) = found.train.tensors, whole.train.tensors
+    assert y.tolist() == [labels[0], UNDECLARED, labels[2], labels[3]]
+    assert not x[1].any()
+    assert torch.equal(x[[0, 2, 3]], expected[[0, 2, 3]])
+    assert found.notes == whole.notes
+
+
+def test_classes_that_no_label_can_be_are_refused_by_the_type_of_the_labels(tmp_path):
+    path = saved(tmp_path, x_train=X, y_train=LABELS)
+    with pytest.raises(InvalidArgumentError, match=r"classes is .*integers, .*of type int64, so none could be one"):
+        load_npz(path, classes=("no", "yes"))
+    assert load_npz(path, classes=("0", "one")).train.tensors[1].tolist().count(UNDECLARED) > 0
 
 
 @pytest.mark.parametrize(("arrays", "message"), BAD.values(), ids=BAD)

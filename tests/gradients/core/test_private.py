@@ -233,6 +233,24 @@ def test_a_hidden_warning_is_not_the_one_that_torch_shows_in_a_process():
     assert not torch.is_warn_always_enabled()
 
 
+def _replace_filters():
+    warnings.filters = [("error", None, Warning, None, 0)]
+
+
+@pytest.mark.parametrize("change", [
+    lambda: warnings.simplefilter("error"), lambda: warnings.filters.clear(), warnings.resetwarnings, _replace_filters,
+    lambda: warnings.catch_warnings().__enter__(),
+])  # fmt: skip
+def test_filters_of_warnings_are_as_before(change):
+    before, held = warnings.filters, list(warnings.filters)
+    with hide_warnings():
+        change()
+    found, items = warnings.filters, list(warnings.filters)
+    warnings.filters, before[:] = before, held
+    assert found is before
+    assert items == held
+
+
 @pytest.mark.parametrize("run", [lambda log: log(), _in_a_thread], ids=["this thread", "another thread"])
 def test_log_records_are_emitted_outside_only(monkeypatch, run):
     class Handler(logging.Handler):

@@ -14,16 +14,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.classes import Declaration, describe_classes, parse_classes, require_targets
+from privet.data.classes import UNDECLARED, Declaration, describe_classes, parse_classes, require_targets
 from privet.data.dataset import DataSet, to_tensors
 from privet.data.preprocessing import Pixels, Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError
 from privet.tables import Classification
-from privet.tables.cells import to_cells
+from privet.tables.cells import to_cells, to_number
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})
 _CONTENT = (*_TRAIN, *_TEST)
+_UNFIT = "An example with a number that is not finite keeps its place and contributes a gradient of zero"
 # Exceptions that zipfile, its decompressors and numpy's header parser raise for damaged files.
 _UNREADABLE = (
     OSError, ValueError, EOFError, TypeError, KeyError, SyntaxError, MemoryError, OverflowError,
@@ -40,6 +41,9 @@ def load_npz(
     and (N, H, W, C) with one or three channels become (N, C, H, W). The number of examples and the shape and type of an input
     are treated as public.
 
+    No private row raises an exception: one with a number that is not finite in 32-bit floating point keeps its place, and becomes
+    zeros without a label, so that its loss and gradient are zero.
+
     Args:
         path: the file, without pickled objects. Arrays x_test and y_test in it are public test data.
         classes: the labels (integers or strings), as for `privet.data.classes.parse_classes`. The loss ignores an example with
@@ -47,7 +51,8 @@ def load_npz(
         test: file of public test data with the arrays x_test and y_test only.
         user_column: name of an additional array with the user of each training example, as integers or strings.
     Errors: InvalidArgumentError if no classes are declared, if arrays are missing, unknown, of the wrong type or of mismatched
-        shapes, or if test data has an undeclared label.
+        shapes, if no label of their type could be one of the classes, or if test data has an undeclared label or a number that
+        is not finite.
     """
     known = parse_classes(classes, str(path))
     arrays, users = _train_arrays(path, user_column)
@@ -61,6 +66,7 @@ def load_npz(
     inputs = {key: _inputs(key, arrays[key], preprocessing) for key in arrays if key.startswith("x")}
     labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")], known) for key in arrays if key.startswith("y")}
     _check_same_kind(arrays)
+    _mark_unfit(inputs["x_train"], labels["y_train"])
     return DataSet(
         name=path.stem,
         train=to_tensors(inputs["x_train"], labels["y_train"]),
@@ -72,7 +78,7 @@ def load_npz(
         preprocessing=preprocessing,
         class_names=known.classes,
         test_origin=origin,
-        notes=(describe_classes(known),),
+        notes=(describe_classes(known), _UNFIT),
         assumptions=("the shape and the type of the array of inputs are public",),
     )
 
@@ -116,7 +122,9 @@ def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
     except FileNotFoundError:
         raise InvalidArgumentError(argument, str(path), "the path of a file", "It does not exist.") from None
     except _UNREADABLE as error:
-        fix = f"Write it with numpy.savez ({' '.join(str(error).split())})."
+        # NumPy takes any other file for a pickle, and recommends to read it unsafely.
+        reason = "" if "pickle" in str(error) else f" ({' '.join(str(error).split())})"
+        fix = f"Write it with numpy.savez{reason}."
         raise InvalidArgumentError(argument, str(path), "an .npz file of plain arrays", fix) from error
 
 
@@ -133,9 +141,15 @@ def _inputs(key: str, array: NDArray[np.generic], preprocessing: Preprocessing) 
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
         raise InvalidArgumentError(key, array.shape, "a non-empty shape (N, D), (N, H, W), (N, H, W, C) or (N, C, H, W)")
     inputs = preprocessing(array)
-    if not np.isfinite(inputs).all():
+    if key in _TEST and not np.isfinite(inputs).all():
         raise InvalidArgumentError(key, "an array with NaN or infinite entries", "finite in 32-bit floating point")
     return inputs
+
+
+def _mark_unfit(inputs: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    """Take private rows with a number that is not finite out of training, where they stand: no row may raise an exception."""
+    unfit = ~np.isfinite(inputs).reshape(len(inputs), -1).all(1)
+    inputs[unfit], labels[unfit] = 0.0, UNDECLARED
 
 
 def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], task: Classification) -> NDArray[np.int64]:
@@ -143,4 +157,7 @@ def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], 
         raise InvalidArgumentError(key, str(labels.dtype), "an array of integers or strings")
     if labels.shape != inputs.shape[:1]:
         raise InvalidArgumentError(key, labels.shape, f"of shape {inputs.shape[:1]}: one label per input")
+    if labels.dtype.kind != "U" and all(to_number(name) is None for name in task.classes):  # the type is public
+        fix = f"The labels are of type {labels.dtype}, so none could be one of these classes."
+        raise InvalidArgumentError("classes", task.classes, "integers, which are the labels in the file", fix)
     return task.encode(to_cells(labels.tolist()))

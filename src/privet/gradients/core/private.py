@@ -69,6 +69,7 @@ def _hide(token: object) -> None:
             _before.update({place: _unwrap(getattr(*place)) for place in _HOOKS})
             _once.clear()
             _once.update(warnings.onceregistry)  # type: ignore[attr-defined]
+            _filters[:] = warnings.filters, list(warnings.filters)
             _warned["always"] = torch.is_warn_always_enabled()
             # Or a hidden warning would use up the one time that torch's C++ shows it.
             torch.set_warn_always(True)
@@ -90,6 +91,9 @@ def _unhide(token: object) -> None:
 
 def _forget_warnings() -> None:
     """Let Python forget which warnings it has shown where: a hidden one would not be shown when public code causes it later."""
+    filters, held = _filters
+    filters[:] = held  # or a later warning of public code could be an error because of an example
+    warnings.filters = filters
     registry: dict[Any, Any] = warnings.onceregistry  # type: ignore[attr-defined]
     registry.clear()
     registry.update(_once)
@@ -162,6 +166,7 @@ _HOOKS: dict[tuple[Any, str], Callable[[Any], Any]] = {
 _open: dict[object, Any] = {}
 _before: dict[tuple[Any, str], Any] = {}
 _once: dict[Any, Any] = {}
+_filters: list[Any] = []  # the list of filters, and its items
 _warned: dict[str, bool] = {}
 _recorded: dict[int, list[Any]] = {}  # by `id`, the lists in which code inside records its warnings
 _lock = threading.RLock()

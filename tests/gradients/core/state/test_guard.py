@@ -515,17 +515,21 @@ def test_modes_and_flags_are_restored(method):
         losses = m(x).sum(1)
         torch.set_grad_enabled(False)
         torch.set_default_dtype(torch.float64)
+        torch.autograd.set_detect_anomaly(True, check_nan=False)
         if method == "loop":  # in vmap, torch refuses it
             m.bias.requires_grad_(False)
         return losses
 
     try:
         cover(model, loss, torch.randn(1, 3), method)
+        anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
         found = torch.is_grad_enabled(), torch.get_default_dtype(), model.bias.requires_grad
     finally:
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
+        torch.autograd.set_detect_anomaly(False)
     assert found == (True, torch.float32, True)
+    assert anomaly == (False, True)
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])

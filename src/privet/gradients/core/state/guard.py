@@ -199,9 +199,10 @@ def _save_modes() -> Restore:
             setattr(parametrize, name, value)
         if _read_modes(kinds) == before:
             return
-        gradients, number, *autocast = before
+        gradients, number, anomaly, *autocast = before
         torch.set_grad_enabled(gradients)
         torch.set_default_dtype(number)
+        torch.set_anomaly_enabled(*anomaly)
         for kind, (enabled, precision) in zip(kinds, autocast, strict=True):
             torch.set_autocast_enabled(kind, enabled)
             torch.set_autocast_dtype(kind, precision)
@@ -211,4 +212,5 @@ def _save_modes() -> Restore:
 
 def _read_modes(kinds: Sequence[str]) -> list[Any]:
     autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds]
-    return [torch.is_grad_enabled(), torch.get_default_dtype(), *autocast]
+    anomaly = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    return [torch.is_grad_enabled(), torch.get_default_dtype(), anomaly, *autocast]
