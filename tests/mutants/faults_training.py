@@ -437,7 +437,7 @@ ENTRIES = [
            "raise_interrupt(error)", "raise",
            among("test_clipped_sums", "test_an_example_of_another_kind_contributes_zero")),
     Mutant("copies of a data set differ", "entries._locate",
-           "if held and", "if not base and",
+           "held is not None and", "not base and",
            REPEATING),
     Mutant("lists with equal attributes are one", "entries._locate",
            "_holds_attributes_only(type(base))", "True",

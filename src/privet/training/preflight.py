@@ -29,9 +29,10 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting import unit
 from privet.collate import Collate, collate_one, copy_batch, find_floats
-from privet.errors import InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
+from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.state.reachable import list_modules
 from privet.gradients.probe.probe import probe, probe_first_suitable
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
@@ -178,7 +179,8 @@ class Preflight:
             return self.rows.read_first(min(_FEW, self.plan.examples))
         except PrivetError:
             raise
-        except Exception as error:
+        except USER_ERRORS as error:
+            raise_interrupt(error)
             if self.rows.collate is None and _raised_in(error, "torch.utils.data"):
                 raise UnsupportedModelError(
                     "the data set's items hold values that torch cannot put in a batch: it takes tensors, numbers, text, and "

@@ -44,6 +44,12 @@ def expanded():
     return {"mean": mean, "rows": mean.expand(4, 3)}
 
 
+def hooked():
+    held = torch.zeros(3, requires_grad=True)
+    held.register_hook(lambda g: g)
+    return [held]
+
+
 # Name → (what a model holds, what an example with large inputs does to it, what is read of it).
 HELD = {
     "storage": (
@@ -84,6 +90,44 @@ HELD = {
     ),
     "key that equals another": (lambda: {1: 2.0}, replace_key, lambda held: float(next(iter(held)) is True)),
     "view that overlaps itself": (expanded, lambda held, x: held["mean"].add_(x), lambda held: held["rows"].sum().item()),
+    "graph": (
+        lambda: [torch.zeros(3)], lambda held, x: held[0].add_(torch.ones(3, requires_grad=True).square()),
+        lambda held: float(held[0].requires_grad),
+    ),
+    "graph of a view": (
+        lambda: [torch.zeros(4, 3)[1]], lambda held, x: held[0].add_(torch.ones(3, requires_grad=True).square()),
+        lambda held: float(held[0].requires_grad) + held[0]._base.requires_grad,
+    ),
+    "hook": (
+        lambda: [torch.zeros(3, requires_grad=True)], lambda held, x: held[0].register_hook(lambda g: g),
+        lambda held: float(len(held[0]._backward_hooks or ())),
+    ),
+    "hook beside another": (
+        hooked, lambda held, x: held[0].register_hook(lambda g: g), lambda held: float(len(held[0]._backward_hooks or ())),
+    ),
+    "hook after accumulation": (
+        lambda: [torch.zeros(3, requires_grad=True)], lambda held, x: held[0].register_post_accumulate_grad_hook(len),
+        lambda held: float(len(held[0]._post_accumulate_grad_hooks or ())),
+    ),
+    "conjugate bit": (
+        lambda: [torch.zeros(3, dtype=torch.complex64)], lambda held, x: setattr(held[0], "data", held[0].data.conj()),
+        lambda held: float(held[0].is_conj()),
+    ),
+    "sign bit": (
+        lambda: [torch.zeros(3)], lambda held, x: setattr(held[0], "data", torch._neg_view(held[0].data)),
+        lambda held: float(held[0].is_neg()),
+    ),
+    "size of the memory": (
+        lambda: [torch.zeros(3)], lambda held, x: held[0].untyped_storage().resize_(4096),
+        lambda held: float(held[0].untyped_storage().nbytes()),
+    ),
+    "memory that is freed": (
+        lambda: [torch.ones(3)], lambda held, x: held[0].untyped_storage().resize_(0),
+        lambda held: float(held[0].untyped_storage().nbytes()) + held[0].sum().item(),
+    ),
+    "number of writes": (
+        lambda: [torch.zeros(3)], lambda held, x: held[0].add_(x), lambda held: float(held[0]._version),
+    ),
     "masked array": (
         lambda: np.ma.array(np.zeros(3), mask=[True, False, False], hard_mask=True),
         lambda held, x: held.data.__setitem__(0, x[0].item()), lambda held: float(held.data[0]),
@@ -118,6 +162,37 @@ def test_what_an_example_writes_is_undone(name, method):
     expected = per_example_norms(plain, lambda m, x: (m(x) * (1 + before)).square().sum(1), x, method="loop")
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
     assert read(model.held) == before
+
+
+class Memory(nn.Module):
+    """Adds what it computes of large inputs to a memory in a list, as if it were constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode, self.memory = nn.Linear(3, 3), nn.Linear(3, 2), [torch.zeros(3)]
+
+    def forward(self, x):
+        encoded = self.encode(x)
+        if x[0, 0].item() > 100:
+            self.memory[0].mul_(0.9).add_(encoded[0].square())
+        return self.decode(encoded + self.memory[0])
+
+
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_a_graph_in_a_memory_neither_stops_other_examples_nor_changes_them(method):
+    torch.manual_seed(0)
+    model, x = Memory(), torch.randn(5, 3)
+    x[1] = 300.0
+
+    def loss(m, batch):
+        return m(batch).square().sum(1)
+
+    for _ in range(2):
+        norms = per_example_norms(model, loss, x, method=method)
+        alone = [per_example_norms(model, loss, one, method="loop").item() for one in x.split(1)]
+        assert norms.tolist() == pytest.approx(alone, rel=1e-4)
+        assert model.memory[0].is_leaf
+        assert not model.memory[0].any()
 
 
 class Frozen(nn.Module):

@@ -1,10 +1,12 @@
 """Objects whose state is not in attributes are restored after a pass: arrays of objects, streams, caches, generators."""
 
+import contextlib
 import functools
 import io
 import operator
 import random
-from collections import OrderedDict, deque
+import types
+from collections import OrderedDict, defaultdict, deque
 
 import numpy as np
 import pytest
@@ -22,6 +24,30 @@ def _write(stream, text):
     return read
 
 
+def _swap(read, change):
+    """Return a function that reads an object, changes it, and returns what it read."""
+    return lambda held: (read(held), change(held))[0]
+
+
+def _release(view):
+    with contextlib.suppress(BufferError):  # as it should
+        view.release()
+    return 1
+
+
+def _show(view):
+    try:
+        return view.tolist()
+    except ValueError:
+        return "released"
+
+
+def _own_module():
+    made = types.ModuleType("settings_of_the_user")
+    made.factor, made.seen = 1.0, []
+    return made
+
+
 # What a model holds: name → (how it is made, how it is read and then changed, what is the same afterwards).
 HELD = {
     "list in an array": (
@@ -30,6 +56,44 @@ HELD = {
     "text": (lambda: io.StringIO("ab"), lambda held: _write(held, "some text"), lambda held: (held.getvalue(), held.tell())),
     "bytes": (lambda: io.BytesIO(b"ab"), lambda held: _write(held, b"bytes"), lambda held: (held.getvalue(), held.tell())),
     "text that is read": (lambda: io.StringIO("12"), lambda held: int(held.read(1) or 0), lambda held: held.tell()),
+    "text that is closed": (
+        lambda: io.StringIO("ab"), _swap(lambda held: 1 + held.closed, io.StringIO.close), lambda held: held.getvalue(),
+    ),
+    "view that is released": (lambda: memoryview(bytearray(b"\x01")), _release, _show),
+    "view of bytes that is released": (lambda: memoryview(b"\x01"), _release, _show),
+    "type of an array": (
+        lambda: np.ones(2, dtype=np.int32),
+        _swap(lambda held: 1 + (held.dtype.kind == "f"), lambda held: setattr(held, "dtype", np.float32)),
+        lambda held: (held.dtype, held.tolist()),
+    ),
+    "names of fields": (
+        lambda: np.ones(1, dtype=[("a", "f4")]),
+        _swap(lambda held: len(held.dtype.names[0]), lambda held: setattr(held.dtype, "names", ("abc",))),
+        lambda held: (held.dtype.names, held.tolist()),
+    ),
+    "factory of a dictionary": (
+        lambda: defaultdict(list),
+        _swap(lambda held: 1 + (held.default_factory is None), lambda held: setattr(held, "default_factory", None)),
+        lambda held: held.default_factory,
+    ),
+    "value of an exception": (
+        lambda: StopIteration(1), _swap(lambda held: held.value, lambda held: setattr(held, "value", held.value + 1)),
+        lambda held: held.value,
+    ),
+    "number of an error": (
+        lambda: OSError(1, "text"), _swap(lambda held: held.errno, lambda held: setattr(held, "errno", held.errno + 1)),
+        lambda held: held.errno,
+    ),
+    "attribute of an empty dictionary": (
+        OrderedDict, _swap(lambda held: 1 + len(vars(held)), lambda held: setattr(held, "note", 1)), vars,
+    ),
+    "number in a module of the user": (
+        _own_module, _swap(lambda held: held.factor, lambda held: setattr(held, "factor", held.factor + 1)),
+        lambda held: held.factor,
+    ),
+    "list in a module of the user": (
+        _own_module, _swap(lambda held: 1 + len(held.seen), lambda held: held.seen.append(1)), lambda held: held.seen,
+    ),
     "cache": (
         lambda: functools.lru_cache(lambda: [1.0]), lambda held: (held()[-1], held().append(2.0))[0],
         lambda held: held.cache_info().currsize,
@@ -132,24 +196,28 @@ def test_attributes_are_read_without_an_objects_own_methods():
         Proxy.of.__get__(model.held)
 
 
-def test_a_closed_stream_is_left_closed():
+@pytest.mark.parametrize("method", ["ghost", "loop"])
+def test_a_stream_that_an_example_closes_is_open_again_and_one_that_was_closed_stays_so(method):
     model = nn.Linear(3, 2)
-    model.held, model.other = io.StringIO("text"), io.BytesIO()
+    model.text, model.bytes, model.other = io.StringIO("text"), io.BytesIO(b"bytes"), io.BytesIO()
+    model.text.seek(2)
     model.other.close()
 
     def loss(m, x):
-        m.held.close()
+        m.text.close(), m.bytes.close()
         return m(x).sum(1)
 
-    assert (per_example_norms(model, loss, torch.ones(4, 3), method="ghost") > 0).all()
-    assert model.held.closed
+    assert (per_example_norms(model, loss, torch.ones(4, 3), method=method) > 0).all()
+    assert (model.text.closed, model.bytes.closed) == (False, False)
+    assert (model.text.getvalue(), model.text.tell(), model.bytes.getvalue()) == ("text", 2, b"bytes")
+    assert model.other.closed
 
 
 def _state(generator):
     read = {
         random.Random: lambda made: made.getstate(),
         np.random.RandomState: lambda made: made.get_state()[1:3],
-        np.random.Generator: lambda made: made.bit_generator.state,
+        np.random.Generator: lambda made: (made.bit_generator.state, made.bit_generator.seed_seq.state),
         torch.Generator: lambda made: made.get_state().tolist(),
     }
     return repr(next((how for kind, how in read.items() if isinstance(generator, kind)), lambda made: made.state)(generator))
@@ -160,6 +228,8 @@ OWN = {
     "NumPy's": (np.random.default_rng, lambda made: made.random()),
     "NumPy's old one": (np.random.RandomState, lambda made: made.rand()),
     "NumPy's Mersenne twister": (lambda seed: np.random.Generator(np.random.MT19937(seed)), lambda made: made.normal()),
+    "children of seeds": (np.random.SeedSequence, lambda made: made.spawn(1)[0].spawn_key[-1] + 1),
+    "children of a generator": (np.random.default_rng, lambda made: made.spawn(1)[0].random()),
     "NumPy's bits": (np.random.PCG64, lambda made: made.random_raw() % 7),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ["CONSTANT", "Contents", "is_same_table", "read_contents", "restore_table"]
 
 import operator
-import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -13,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 _TABLES = ("_parameters", "_buffers", "_modules")
 CONSTANT = {
-    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, types.ModuleType,
+    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size,
     weakref.ProxyType, weakref.CallableProxyType,
 }  # fmt: skip
-_EMPTIED = {dict, OrderedDict, set, list}
+_EMPTIED = {dict, set, list}
+# Of its own, torch's modules have empty ones, of a kind that may have attributes; nobody gives them any.
+_TABLES_OF_MODULES = frozenset(vars(nn.Module()))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,7 +51,7 @@ def read_contents(own: dict[str, Any], earlier: Contents | None) -> Contents:
         kind = type(value)
         if kind in CONSTANT:
             continue
-        if kind in _EMPTIED and not value:
+        if (kind in _EMPTIED or (kind is OrderedDict and name in _TABLES_OF_MODULES)) and not value:
             empty.append(value)
         elif name not in _TABLES:
             others.append((name, value))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from privet.gradients.core.state.contents import is_same_table, restore_table
 from privet.gradients.core.state.restoring import LARGE, Restore, too_large
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -43,13 +44,12 @@ def save_layout(x: Tensor) -> Restore:
     """Save where the memory of a tensor is, how it is laid out, and whether it requires a gradient, but not its numbers."""
     if x.is_nested or x.layout != torch.strided:
         return _save_all(list_parts(x)) if x.layout in _PARTS else _do_nothing
-    place, asked, whole = _place(x), x.requires_grad, x.detach()
+    place, whole, history = _place(x), x.detach(), _save_history(x)
 
     def restore() -> None:
         if _place(x) != place:
-            x.data = whole.as_strided(*place[:3])
-        if x.requires_grad != asked and x.is_leaf:
-            x.requires_grad = asked
+            _return_memory(x, whole, place)
+        history()
 
     return restore
 
@@ -62,12 +62,13 @@ def save_tensor(x: Tensor) -> Restore:
     """Save a tensor's memory and its numbers."""
     if x.is_nested or (x.layout in _PARTS and x.layout != torch.sparse_coo):  # it cannot be given other memory
         return _save_all(list_parts(x))
-    version, asked = None if x.is_inference() else x._version, x.requires_grad
+    version, history = None if x.is_inference() else x._version, _save_history(x)
     if x.layout != torch.strided:
         kept = x.detach().clone()
 
         def replace() -> None:
             x.data = kept
+            history()
 
         return replace
     place, plain = _place(x), type(x) in (Tensor, nn.Parameter) and x.device.type == "cpu"
@@ -77,15 +78,55 @@ def save_tensor(x: Tensor) -> Restore:
 
     def restore() -> None:
         if _place(x) != place:  # resized, or given other memory
-            x.data = whole.as_strided(*place[:3])
-        if x.requires_grad != asked and x.is_leaf:
-            x.requires_grad = asked  # not by the method, which torch refuses inside vmap
+            _return_memory(x, whole, place)
+        history()
         # An array that shares a tensor's memory is written to without a new version, and an inference tensor has none.
         if version is None or x._version != version or (plain and not torch.equal(_bits(memory), _bits(numbers))):
             with torch.inference_mode(version is None):
                 memory.copy_(numbers)
+            if version is not None and _set_versions is not None:
+                _set_versions((x,), (version,))  # an example could read it
 
     return restore
+
+
+_set_versions: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
+
+
+def _save_history(x: Tensor) -> Restore:
+    """Save what autograd knows of a tensor: whether it was computed, whether it requires a gradient, and its hooks."""
+    asked, leaf = x.requires_grad, x.is_leaf
+    tables: list[tuple[str, Any]] = [(name, getattr(x, name)) for name in _HOOKS if hasattr(x, name)]
+    hooks = [(name, table, dict(table or {})) for name, table in tables]
+
+    def restore() -> None:
+        if leaf and not x.is_leaf:
+            _forget_graph(x)
+        if x.requires_grad != asked and x.is_leaf:
+            x.requires_grad = asked  # not by the method, which torch refuses inside vmap
+        for name, table, items in hooks:
+            if getattr(x, name) is not table:
+                setattr(x, name, table)
+            if table is not None and not is_same_table(table, items):
+                restore_table(table, items)
+
+    return restore
+
+
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+def _forget_graph(x: Tensor) -> None:
+    """Make a tensor a leaf again that an operation in place has made part of a graph."""
+    base = x._base
+    if base is None:
+        x.detach_()
+        return
+    if not base.is_leaf:
+        base.detach_()
+    with torch.enable_grad():  # a view that was made without could not be written to in a graph
+        view = base.as_strided(x.shape, x.stride(), x.storage_offset())
+    torch._C._swap_tensor_impl(x, view)  # torch cannot detach a view
 
 
 def list_parts(x: Tensor) -> Sequence[Tensor]:
@@ -154,7 +195,19 @@ def _bits(x: Tensor) -> Tensor:
 
 
 def _place(x: Tensor) -> tuple[Any, ...]:
-    return x.shape, x.stride(), x.storage_offset(), data_pointer(x)
+    """Return how a tensor is laid out in memory, where that is and how large, and whether its numbers are to be negated."""
+    pointer = data_pointer(x)
+    size = None if pointer is None else x.untyped_storage().nbytes()
+    return x.shape, x.stride(), x.storage_offset(), pointer, size, x.is_conj(), x.is_neg()
+
+
+def _return_memory(x: Tensor, whole: Tensor, place: tuple[Any, ...]) -> None:
+    """Give a tensor the memory of another one, as large as it was, in its own former layout."""
+    size = place[4]
+    if size is not None and whole.untyped_storage().nbytes() != size:
+        whole.untyped_storage().resize_(size)
+    if _place(x) != place:
+        x.data = whole.as_strided(*place[:3])
 
 
 def _reach(x: Tensor) -> int:

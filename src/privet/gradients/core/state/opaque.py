@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["SAVERS_OF_OPAQUE", "list_held", "read_cell"]
 
+import functools
 import gc
 import threading
 import types
@@ -13,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from privet.gradients.core.state.restoring import MISSING, Restore
+from privet.gradients.core.state.restoring import MISSING, Restore, read_slot
 
 _LOCK: Any = type(threading.Lock())
 _RECURSIVE: Any = type(threading.RLock())
-_OF_EXCEPTIONS = [
-    vars(BaseException)[name] for name in ("args", "__cause__", "__context__", "__suppress_context__", "__traceback__")
-]
+_FIELDS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _TABLES: tuple[dict[Any, Any], ...] = ({}, OrderedDict())
 _HOLDERS: tuple[type, ...] = (
     types.MappingProxyType, types.CellType, slice, frozenset, BaseException,
@@ -56,14 +55,27 @@ def _save_cell(cell: types.CellType) -> Restore:
     return restore
 
 
+@functools.lru_cache(maxsize=1024)
+def _list_fields(kind: Any) -> list[Any]:
+    """Return the fields of an exception that Python keeps outside of its attributes, such as `args`, `value` and `errno`."""
+    own = (vars(each) for each in kind.__mro__ if each is not object)
+    return [x for names in own for name, x in names.items() if type(x) in _FIELDS and name not in ("__dict__", "__weakref__")]
+
+
 def _save_exception(error: BaseException) -> Restore:
-    """Save an exception's arguments, and what it refers to."""
-    before = [member.__get__(error) for member in _OF_EXCEPTIONS]
+    """Save an exception's fields."""
+    kind: Any = type(error)
+    fields = _list_fields(kind)
+    before = [read_slot(error, field) for field in fields]
 
     def restore() -> None:
-        for member, kept in zip(_OF_EXCEPTIONS, before, strict=True):
-            if member.__get__(error) is not kept:
-                member.__set__(error, kept)
+        for field, kept in zip(fields, before, strict=True):
+            if read_slot(error, field) is kept:
+                continue
+            if kept is MISSING:
+                field.__delete__(error)
+            else:
+                field.__set__(error, kept)
 
     return restore
 

@@ -31,7 +31,7 @@ import io
 import pickle
 import random
 import types
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,21 +51,43 @@ _STATES: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], object]]] =
     torch.Generator: (torch.Generator.get_state, torch.Generator.set_state),
     random.Random: (random.Random.getstate, random.Random.setstate),
     np.random.RandomState: (np.random.RandomState.get_state, np.random.RandomState.set_state),
-    np.random.Generator: (lambda made: made.bit_generator.state, lambda made, state: setattr(made.bit_generator, "state", state)),
-    np.random.BitGenerator: (lambda made: made.state, lambda made, state: setattr(made, "state", state)),
+    np.random.Generator: (
+        lambda made: _read_bits(made.bit_generator),
+        lambda made, state: _write_bits(made.bit_generator, state),
+    ),
+    np.random.BitGenerator: (lambda made: _read_bits(made), lambda made, state: _write_bits(made, state)),
+    np.random.SeedSequence: (lambda made: made.state, lambda made, state: made.__init__(**state)),
 }
 GENERATORS = tuple(_STATES)
+
+
+def _read_bits(bits: np.random.BitGenerator) -> tuple[Any, Any]:
+    """Return the state of a bit generator, and that of the sequence that it spawns others from."""
+    seeds = getattr(bits, "seed_seq", None)
+    return bits.state, seeds.state if isinstance(seeds, np.random.SeedSequence) else None
+
+
+def _write_bits(bits: np.random.BitGenerator, state: tuple[Any, Any]) -> None:
+    bits.state, seeds = state
+    if seeds is not None:
+        bits.seed_seq.__init__(**seeds)  # type: ignore[misc]
+
+
 # Their draws are watched, and they are restored after each step.
 _GLOBAL = (random._inst, np.random.mtrand._rand, torch.default_generator)
 
 
 def save_array(x: np.ndarray[Any, Any]) -> Restore:
-    """Save the numbers and the shape of an array."""
-    kept, writeable = x.view(np.ndarray).copy(), x.flags.writeable
+    """Save the numbers, the type and the shape of an array."""
+    kept, writeable, kind, names = x.view(np.ndarray).copy(), x.flags.writeable, x.dtype, x.dtype.names
 
     def restore() -> None:
         if x.flags.writeable != writeable:
             x.flags.writeable = True
+        if kind.names != names:
+            kind.names = names
+        if x.dtype is not kind and x.dtype != kind:
+            x.dtype = kind  # type: ignore[misc]
         if x.shape != kept.shape:
             x.resize(kept.shape, refcheck=False)
         if x.flags.writeable:
@@ -128,9 +150,11 @@ def save_items(container: Any) -> Restore:
     """Save the items of a container, without calling methods of the user's."""
     kind = _kind(container)
     if issubclass(kind, dict):
-        table = dict(kind.items(container))
+        table, factory = dict(kind.items(container)), _read_factory(container)
 
         def restore() -> None:
+            if _read_factory(container) is not factory:
+                _FACTORY.__set__(container, factory)
             now = dict(kind.items(container))
             if [*map(id, now), *map(id, now.values())] != [*map(id, table), *map(id, table.values())]:
                 kind.clear(container)
@@ -148,6 +172,13 @@ def save_items(container: Any) -> Restore:
                 (kind.update if kind is set else kind.extend)(container, items)
 
     return restore
+
+
+_FACTORY: Any = vars(defaultdict)["default_factory"]
+
+
+def _read_factory(container: Any) -> Any:
+    return _FACTORY.__get__(container) if isinstance(container, defaultdict) else None
 
 
 def _kind(container: Any) -> Any:
@@ -182,30 +213,39 @@ def too_large(kind: str, size: int) -> UnsupportedModelError:
 
 
 def _save_view(view: memoryview) -> Restore:
-    """Save what a view shows, as it can be written to although its owner, a large array, is read-only.
+    """Save what a view shows, as it can be written to although its owner, a large array, is read-only; nobody can release it.
 
     Raises:
         UnsupportedModelError: it can be written to, and is too large to be copied for every pass.
     """
     try:
-        shown = np.asarray(view)
+        held, shown = pickle.PickleBuffer(view), np.asarray(view)
     except ValueError:  # it was released
         return lambda: None
     if not shown.flags.writeable:
-        return lambda: None
+        return held.release
     if shown.nbytes > SMALL:
         raise too_large("memoryview", shown.nbytes)
-    return save_array(shown)
+    undo = save_array(shown)
+
+    def restore() -> None:
+        held.release()
+        undo()
+
+    return restore
 
 
 def _save_stream(stream: io.StringIO | io.BytesIO) -> Restore:
-    """Save the contents and the position of a file in memory."""
+    """Save the contents and the position of a file in memory; a closed one is opened again."""
     if stream.closed:
         return lambda: None
     kept, position = stream.getvalue(), stream.tell()
+    open_again: Any = (io.StringIO if isinstance(stream, io.StringIO) else io.BytesIO).__init__
 
     def restore() -> None:
-        if not stream.closed and (stream.getvalue(), stream.tell()) != (kept, position):
+        if stream.closed:
+            open_again(stream, kept)
+        if (stream.getvalue(), stream.tell()) != (kept, position):
             stream.seek(0), stream.truncate()
             stream.write(kept)  # type: ignore[arg-type]
             stream.seek(position)

@@ -55,7 +55,7 @@ from privet.gradients.core.state.special import (
     save_kind_attributes,
     save_partial,
 )
-from privet.gradients.core.state.user_code import find_user_classes, is_of_library, is_user_function
+from privet.gradients.core.state.user_code import find_user_classes, is_library_module, is_of_library, is_user_function
 
 _DEPTH = 5  # nesting of containers and objects that is followed
 _ITEMS, _LOOKED_INTO = 1 << 20, 10_000  # most items of a container that is restored; of one whose items are saved too
@@ -301,8 +301,8 @@ class Snapshot:
             raise failed
 
     def save(self, value: Any, depth: int = _DEPTH) -> None:
-        """Save the contents of a module, a function, a tensor, a container or an object, each once."""
-        if type(value) in CONSTANT or id(value) in self._known or not depth:
+        """Save the contents of a module, of torch or Python, a function, a tensor, a container or an object, each once."""
+        if type(value) in CONSTANT or id(value) in self._known or not depth or is_library_module(value):
             return
         if isinstance(value, nn.Module):
             for module in list_modules(value):

@@ -27,6 +27,11 @@ def is_user_code(name: str) -> bool:
     return not Path(place).is_relative_to(_PYTHON) and _INSTALLED.isdisjoint(Path(place).parts)
 
 
+def is_library_module(value: object) -> bool:
+    """Return whether an object is a Python module that is not the user's."""
+    return issubclass(type(value), types.ModuleType) and not is_user_code(str(vars(value).get("__name__", "")))
+
+
 def is_user_function(function: types.FunctionType) -> bool:
     """Return whether a function is from user code, or wraps a function that is: `functools.wraps` copies the module's name."""
     return is_user_code(function.__globals__.get("__name__") or "") or is_user_code(function.__module__ or "")
