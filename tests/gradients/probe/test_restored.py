@@ -58,7 +58,27 @@ def queue(module, y):
 
 
 def cache(module, y):
-    module.cached = y.shape
+    module.cached, module.mask = y.shape, torch.ones(y.shape)
+
+
+def carry(module, y):
+    module.last = y
+
+
+def remember(module, y):
+    SEEN.append(1)
+
+
+def total(module, y):
+    TOTAL.add_(1)
+
+
+def number(module, y):
+    global NUMBER
+    NUMBER += 1
+
+
+SEEN, TOTAL, NUMBER = [], torch.zeros(()), 0
 
 
 def losses(model, batch):
@@ -74,6 +94,8 @@ def examples():
     [
         (write, "buffer 'inner.mean'"), (rebind, "buffer 'inner.mean'"), (count, "attribute 'inner.steps'"),
         (flag, "attribute 'inner.warm'"), (append, "attribute 'inner.seen'"), (queue, "attribute 'inner.recent'"),
+        (carry, "attribute 'inner.last'"), (remember, "name 'SEEN' of remember"), (total, "name 'TOTAL' of total"),
+        (number, "name 'NUMBER' of number"),
     ],
 )  # fmt: skip
 def test_what_a_model_changes_is_named_and_stays_as_it_was(change, name):
@@ -84,6 +106,7 @@ def test_what_a_model_changes_is_named_and_stays_as_it_was(change, name):
         probe(model, losses, [examples()])
     assert (inner.steps, inner.warm, inner.seen, list(inner.recent)) == (0, False, [], [])
     assert not inner.mean.any()
+    assert (SEEN, int(TOTAL), NUMBER) == ([], 0, 0)
 
 
 @pytest.mark.parametrize("model", [
