@@ -100,7 +100,7 @@ def test_a_plan_in_a_file_goes_beyond_the_options_and_can_be_calibrated(capsys, 
 
 @pytest.mark.parametrize("classes", ["2", '"no, yes"', '["no, yes", "b"]', "[1, 0]"])
 def test_classes_in_a_file_are_a_number_a_text_or_a_list(capsys, tmp_path, classes):
-    np.savez(tmp_path / "own.npz", x_train=np.eye(30, 4), y_train=np.arange(30) % 2)
+    np.savez(tmp_path / "own.npz", x_train=np.eye(30, 4), y_train=(np.arange(30) % 2).astype(str))
     options = f'data = "{tmp_path}/own.npz"\nclasses = {classes}\nepsilon = 8\nsteps = 2\n'
     (tmp_path / "options.toml").write_text(options)
     code, _, error = run(capsys, "--config", tmp_path / "options.toml", "--out", tmp_path / "run")

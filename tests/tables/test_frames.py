@@ -301,6 +301,7 @@ def test_names_may_count_the_columns(tmp_path):
         ("absent.csv", None, "a readable table of delimited text in UTF-8, plain or .gz. No such file"),
         ("rows.csv.gz", b"no gzip", "a readable table of delimited text"),
         ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:30], "a readable table of delimited text"),
+        ("rows.csv", "a,b\n1,2\n".encode("utf-16"), "a readable table of delimited text in UTF-8. It is in another encoding"),
         ("rows.csv", b"a,b\n", "a table with at least one row below its header"),
         ("rows.parquet", b"PAR1 no", "a readable .parquet file"),
         ("rows.xlsx", b"", "the path of a table that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .arrow, .feather"),

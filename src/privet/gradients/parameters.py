@@ -77,7 +77,7 @@ def refuse_anomaly_detection() -> None:
     """
     if torch.is_anomaly_enabled():
         raise InvalidArgumentError(
-            "torch.autograd.set_detect_anomaly", True, "off while privately trained", "Its warnings tell of single examples."
+            "torch.autograd.set_detect_anomaly", True, "off during private training", "Its warnings tell of single examples."
         )
 
 

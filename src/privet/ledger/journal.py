@@ -188,7 +188,9 @@ class Journal(Chain):
         try:
             self._unlock = lock(self._descriptor, self.path, wait=wait)
         except BlockingIOError:
-            raise LedgerError(f"{self.name} is in use by another process; wait for it or stop it") from None
+            raise LedgerError(
+                f"{self.name} is in use by another process, or by an open Training in this one; wait for it, stop it, or close it"
+            ) from None
 
     def _write(self, line: bytes) -> None:
         assert self._descriptor is not None

@@ -69,6 +69,8 @@ def _opened(path: Path) -> Iterator[tuple[list[str], str, IO[str]]]:
     try:
         with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             first = file.readline()
+            if "\0" in first:
+                raise Unreadable("a readable table of delimited text in UTF-8", "It is in another encoding, such as UTF-16.")
             delimiter = DELIMITED[ending] or max(_DELIMITERS, key=lambda mark: len(_split(first, mark)))
             yield _header(_split(first, delimiter)), delimiter, file
     except (OSError, EOFError, csv.Error, zlib.error) as error:

@@ -64,8 +64,9 @@ def oracle_checks(subject: AuditedProgram) -> list[Check]:
         received = subject.first_step(own, silent=True)
         found.append(_check_close("the optimizer receives this sum", _error(expected, received, rule), tolerance))
     if failed:
-        remark = f"{failed} of {len(subject.indices)} raise an exception and contribute zero"
-        found.append(deterministic_check("model and loss run on the examples", remark, holds=_RAISING * failed < len(subject.indices)))
+        examples = len(subject.indices)
+        remark = f"{failed} of {examples} raise an exception and contribute zero"
+        found.append(deterministic_check("model and loss run on the examples", remark, holds=_RAISING * failed < examples))
     return found
 
 

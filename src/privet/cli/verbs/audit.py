@@ -65,7 +65,10 @@ def audit(
         claim, names = read_plan_file(plan), None
     else:
         raise InvalidArgumentError(
-            "RUN", None if run is None else str(run), "given without --plan, or left out with it", "Give exactly one of the two."
+            "RUN",
+            None if run is None else str(run),
+            "given if --plan is not, and left out if it is",
+            "Give exactly one of the two.",
         )
     of_clients = federated or (run is not None and _is_federated(run))
     number = observations if observations is not None else _OF_CLIENTS if of_clients else _OBSERVATIONS

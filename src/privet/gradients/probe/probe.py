@@ -317,7 +317,7 @@ def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
     if not any(alone):
         raise UnsupportedModelError(
             "the loss depends on no trainable parameter, so training would only add noise; look for detach(), no_grad() or a "
-            "conversion to integers between the parameters and the loss"
+            "conversion to integers between the parameters and the loss, or for a checkpoint without use_reentrant=False"
         )
     for name, value in (pair for gradients in alone for pair in gradients.items()):
         if not bool(value.isfinite().all()):
