@@ -59,7 +59,8 @@ def find_restored(program: Program, examples: Examples) -> list[str]:
     except Exception:  # of whatever else is wrong, the check says more
         return []
     before, after = runs[0]
-    names = [name for name, value in before.items() if after.get(name, value) != value]
+    # Of numbers that are not equal to themselves, the object is the same.
+    names = [name for name, value in before.items() if (now := after.get(name, value)) is not value and now != value]
     last = runs[-1][1]
     kept = [name for name, value in after.items() if isinstance(value, _Kept) and value != last.get(name)]
     return [*names, *(name for name in kept if name not in names)]

@@ -84,13 +84,11 @@ def save_tensor(x: Tensor) -> Restore:
         if version is None or x._version != version or (plain and not torch.equal(_bits(memory), _bits(numbers))):
             with torch.inference_mode(version is None):
                 memory.copy_(numbers)
-            if version is not None and _set_versions is not None:
-                _set_versions((x,), (version,))  # an example could read it
 
     return restore
 
 
-_set_versions: Any = getattr(torch._C._autograd, "_unsafe_set_version_counter", None)
+_swap = torch._C._swap_tensor_impl  # which user code may not call, and which is wrapped while a pass runs
 
 
 def _save_history(x: Tensor) -> Restore:
@@ -126,7 +124,7 @@ def _forget_graph(x: Tensor) -> None:
         base.detach_()
     with torch.enable_grad():  # a view that was made without could not be written to in a graph
         view = base.as_strided(x.shape, x.stride(), x.storage_offset())
-    torch._C._swap_tensor_impl(x, view)  # torch cannot detach a view
+    _swap(x, view)  # torch cannot detach a view
 
 
 def list_parts(x: Tensor) -> Sequence[Tensor]:
