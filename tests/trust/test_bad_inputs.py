@@ -246,6 +246,7 @@ def test_values_in_the_data_raise_nothing():
     train(dataset=dataset).run()
 
 
+@pytest.mark.filterwarnings("ignore:the model changes its own state")
 def test_what_a_forward_pass_counts_is_gone_after_it():
     """31: a buffer that is written to holds nothing of the data, so it is released as it was."""
     model = Counting()
