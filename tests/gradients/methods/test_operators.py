@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracle import plain_gradients, relative_error_per_example
 from recording import cover
-from torch import nn
+from torch import library, nn
 from torch._higher_order_ops import while_loop
 from torch._higher_order_ops.scan import scan
 
@@ -52,13 +52,13 @@ def normalise(table, x):
 renewed, counted, weighed, normalised = map(torch.jit.script, (renew, count, weigh, normalise))
 
 
-@torch.library.custom_op("privet_tests::moving_average", mutates_args=())
+@library.custom_op("privet_tests::moving_average", mutates_args=())
 def moving_average(x: torch.Tensor) -> torch.Tensor:
     NETS[0].table.data.copy_(x[0])
     return x.clone()
 
 
-@torch.library.custom_op("privet_tests::with_context", mutates_args=())
+@library.custom_op("privet_tests::with_context", mutates_args=())
 def with_context(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
@@ -180,10 +180,10 @@ def test_operators_whose_functions_use_none_are_computed_one_by_one():
     assert covered.looped == len(X)
 
 
-torch.library.define("privet_tests::by_name", "(Tensor x) -> Tensor")
+library.define("privet_tests::by_name", "(Tensor x) -> Tensor")
 
 
-@torch.library.impl("privet_tests::by_name", "CompositeImplicitAutograd")
+@library.impl("privet_tests::by_name", "CompositeImplicitAutograd")
 def _by_name(x):
     NETS[0].table.data.copy_(x[0])
     BANK[:3] = x[0].detach()
@@ -208,7 +208,7 @@ def test_what_a_kernel_writes_that_is_registered_by_name_is_undone(trained, meth
 SEEN = [0.0]
 
 
-@torch.library.custom_op("privet_tests::over_the_largest", mutates_args=())
+@library.custom_op("privet_tests::over_the_largest", mutates_args=())
 def largest(x: torch.Tensor) -> torch.Tensor:
     SEEN[0] = max(SEEN[0], float(x.abs().max()))
     return x / SEEN[0]
@@ -229,7 +229,7 @@ def test_an_operator_remembers_no_example_even_if_no_code_names_its_function(met
     assert SEEN == [0.0]
 
 
-@torch.library.custom_op("privet_tests::batched", mutates_args=())
+@library.custom_op("privet_tests::batched", mutates_args=())
 def batched(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 

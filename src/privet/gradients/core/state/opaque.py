@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from privet.gradients.core.state.restoring import MISSING, Restore, read_slot
+from privet.gradients.core.state.restoring import MISSING, Restore, save_slots
 
 _LOCK: Any = type(threading.Lock())
 _RECURSIVE: Any = type(threading.RLock())
@@ -65,19 +65,7 @@ def _list_fields(kind: Any) -> list[Any]:
 def _save_exception(error: BaseException) -> Restore:
     """Save an exception's fields."""
     kind: Any = type(error)
-    fields = _list_fields(kind)
-    before = [read_slot(error, field) for field in fields]
-
-    def restore() -> None:
-        for field, kept in zip(fields, before, strict=True):
-            if read_slot(error, field) is kept:
-                continue
-            if kept is MISSING:
-                field.__delete__(error)
-            else:
-                field.__set__(error, kept)
-
-    return restore
+    return save_slots(error, _list_fields(kind))
 
 
 def _save_lock(lock: Any) -> Restore:
