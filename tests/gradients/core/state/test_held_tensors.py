@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from privet.clipping import Flat
 from privet.errors import UnsupportedModelError
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.calls import WriteError
 
 
@@ -109,6 +110,10 @@ HELD = {
     "hook after accumulation": (
         lambda: [torch.zeros(3, requires_grad=True)], lambda held, x: held[0].register_post_accumulate_grad_hook(len),
         lambda held: float(len(held[0]._post_accumulate_grad_hooks or ())),
+    ),
+    "hook of a sparse tensor": (
+        lambda: [torch.eye(3).to_sparse().requires_grad_()], lambda held, x: held[0].register_hook(lambda g: g),
+        lambda held: float(len(held[0]._backward_hooks or ())),
     ),
     "conjugate bit": (
         lambda: [torch.zeros(3, dtype=torch.complex64)], lambda held, x: setattr(held[0], "data", held[0].data.conj()),
@@ -209,6 +214,19 @@ def test_a_view_that_a_checkpointed_part_adds_to_is_a_leaf_again(method):
     assert norms.tolist() == pytest.approx(alone, rel=1e-4)
     assert norms.min() > 0
     assert (model.memory[0].is_leaf, model.memory[0].any().item()) == (True, False)
+
+
+def test_a_view_is_a_leaf_again_after_a_pass_inside_another():
+    model = Memory()
+    model.memory = [torch.zeros(2, 3)[1]]
+    guard = Guard(model, len, dict(model.named_parameters()))
+    with guard.isolate():
+        try:
+            with guard.isolate():
+                model.memory[0].add_(model.encode.weight[0])
+        except UnsupportedModelError as error:
+            pytest.fail(f"it cannot be restored: {error}")
+        assert model.memory[0].is_leaf
 
 
 class Frozen(nn.Module):
