@@ -66,6 +66,20 @@ def test_without_them_three_examples_are_read_and_the_statement_says_so(collate)
     assert "structure, types and shapes of the data of the first three examples were read" in str(training.guarantee())
 
 
+@pytest.mark.parametrize("kind", [GeneratorExit, SystemExit, StopIteration])
+def test_what_no_exception_is_and_a_read_raises_is_a_refusal(kind):
+    def make(index):
+        raise kind
+
+    try:
+        train(dataset=Watched(make))
+    except UnsupportedModelError:
+        return
+    except BaseException as error:
+        pytest.fail(f"it ended with {type(error).__name__}")
+    pytest.fail("it was accepted")
+
+
 def test_only_the_shapes_of_the_first_examples_decide():
     """Neighbours with other contents are accepted alike, and by the same method."""
     methods = {train(dataset=Watched(lambda index, v=v: torch.full((D,), v))).method for v in (0.0, 1e30, float("nan"), -3.0)}
