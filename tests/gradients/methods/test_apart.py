@@ -1,7 +1,5 @@
 """Functions that torch cannot batch, and code that torch calls below vmap, keep examples apart."""
 
-import types
-
 import pytest
 import torch
 from torch import nn
@@ -32,14 +30,6 @@ class Scaled(torch.Tensor):
         return found * found.abs().max()
 
 
-class Forged(Scaled):
-    __module__ = "torch.nn.parameter"
-
-
-def largest(module, inputs, output):
-    return output * output.abs().max() if output.is_floating_point() else output
-
-
 def hooked(pack, unpack):
     def call(layer, x):
         with saved_tensors_hooks(pack, unpack):
@@ -48,26 +38,11 @@ def hooked(pack, unpack):
     return call
 
 
-def watched():
-    module = nn.Identity()
-    module.register_forward_hook(largest)
-    return module
-
-
-def imitation(x):
+def scale_by_the_largest(x):
     return x * x.abs().max() if x.is_floating_point() else x
 
 
-# A user's function in a file that says that it is torch's, and one that torch wraps.
-IMITATED = types.FunctionType(imitation.__code__, {"__name__": "torch._dynamo.eval_frame", "__builtins__": __builtins__})
-WRAPPED = torch._dynamo.disable(imitation)
-
-
-def written_in_place(layer, x):
-    y = torch.arange(6.0).reshape(2, 3) * x[0, 0]
-    row = y[0, x[0].argmax()]
-    row.mul_(3.0)
-    return layer(x + y.sum(0))
+WRAPPED = torch._dynamo.disable(scale_by_the_largest)
 
 
 def moved(layer, x):
@@ -100,17 +75,11 @@ PROGRAMS = {
     "out_that_shrinks": shrunk,
     "out_that_is_returned": returned,
     "out_that_is_read": read_and_written,
-    "view_by_an_index": written_in_place,
     "moveaxis": moved,
     "operators_of_a_class": lambda layer, x: layer(x * Scaled(torch.ones(3))),
     "operators_of_a_weight": lambda layer, x: layer(F.linear(x, Scaled(torch.eye(3)))),
-    "operators_of_a_forged_class": lambda layer, x: layer(x * Forged(torch.ones(3))),
-    "module_as_hook": hooked(nn.Softmax(0), nn.Identity()),
-    "function_of_torch_as_hook": hooked(lambda x: x, torch.relu),
-    "hook_of_a_hook": hooked(watched(), nn.Identity()),
-    "imitated_hook": hooked(IMITATED, lambda x: x),
+    "hook": hooked(lambda x: x, scale_by_the_largest),
     "wrapped_hook": hooked(WRAPPED, WRAPPED),
-    "unwrapped": lambda layer, x: layer(x) * torch.func.debug_unwrap(x).abs().max(),
     "quantised": lambda layer, x: layer(torch.quantize_per_tensor_dynamic(x, torch.qint8, False).dequantize()),
     "quantised_by_an_operator": lambda layer, x: layer(
         torch.ops.aten.quantize_per_tensor_dynamic.default(x, torch.qint8, False).dequantize()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["EXPOSING", "HOOKS", "RULED", "UNRELIABLE", "GuardedCalls", "SharedCalls", "WriteError"]
+__all__ = ["EXPOSING", "HOOKS", "UNRELIABLE", "GuardedCalls", "SharedCalls", "WriteError", "is_write"]
 
-import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -20,37 +19,55 @@ from privet.gradients.core.batching import is_batched, is_wrapped, list_leaves
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
-from privet.gradients.core.state.reachable import SCRIPTED
 from privet.gradients.core.wrapping import Place, wrap_for_good
 from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER, list_spellings
 from privet.gradients.layers.random import RULES, Draw
 from privet.gradients.methods.called_back import (
     CONTROL_FLOW,
     call_higher_order,
-    call_operator,
-    differentiate_inside,
     dispatches_to_user,
     has_own_operators,
     is_called_back,
     is_foreign,
-    is_unseen,
-    may_be_asked,
-    shield,
+    watch,
 )
-from privet.gradients.methods.writes import OPERATOR_KINDS, find_written, find_written_by_script, may_write
 
 _ACCESS = {"__get__", "__set__", "__delete__"}
 _BACKWARD = {Tensor.backward, torch.autograd.backward}
+_IN_PLACE_OPERATORS = {
+    f"__i{name}__"
+    for name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]
+}  # fmt: skip
+_HARMLESS = {"requires_grad_", "detach_", "retain_grad", "__setitem__"}
 
 
 class WriteError(UnsupportedModelError):
     """User code writes to something that outlives the pass."""
 
 
+@functools.cache
+def is_write(name: str) -> bool:
+    """Return whether a torch function of this name writes to its first argument."""
+    if name.startswith("__"):
+        return name == "__setitem__" or name in _IN_PLACE_OPERATORS
+    return name.partition(".")[0].endswith("_") and name not in _HARMLESS
+
+
+def _find_written(name: str, args: Any, options: Any) -> list[Tensor]:
+    """Return the tensors that a call writes to by its name or by its options; the check of a program sees other writes."""
+    targets: list[Any] = []
+    if is_write(name) or options.get("inplace"):
+        targets += args[:1] or [options]  # initialisers pass on all arguments by name
+    if options.get("out") is not None:
+        targets.append(options["out"])
+    return [x for x in list_leaves(targets) if isinstance(x, Tensor)] if targets else []
+
+
 @functools.lru_cache(maxsize=4096)
 def _is_watched(func: Any, name: str) -> bool:
-    """Return whether a function may be refused, or can write to an argument besides `out` and the target of `inplace`."""
-    return func in _BACKWARD or func in _RENORMALISING or name in HOOKS or name in _ALIASING or may_write(func, name)
+    """Return whether a function may be refused, or writes to an argument besides `out` and the target of `inplace`."""
+    known = func in _BACKWARD or func in _RENORMALISING or isinstance(func, HigherOrderOperator)
+    return known or name in HOOKS or is_write(name)
 
 
 class GuardedCalls(TorchFunctionMode):
@@ -73,16 +90,14 @@ class GuardedCalls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in _ACCESS:
             return self._access_attribute(func, name, args)
-        if not _are_inert((*args, *options.values())):  # before anything below asks an argument for its truth or its number
-            args, options = self._replace_unusual(name, args, options)
+        if not _INERT.issuperset(map(type, (*args, *options.values()))) and name not in HOOKS:
+            args, options = tuple(map(self._replace, args)), {key: self._replace(x) for key, x in options.items()}
         written: Sequence[Tensor] = ()
         if _is_watched(func, name) or "out" in options or "inplace" in options:
-            written = find_written(func, name, args, options)
+            written = _find_written(name, args, options)
             self._check_call(func, name, args, options, written)
             if isinstance(func, HigherOrderOperator):
                 return self.call_higher_order(func, args, options)
-            if name in _ALIASING and not is_batched(args[0]) and self._guard.is_protected(args[0]):
-                return func(args[0].detach().clone(), *args[1:], **options)
         rule = None if self._draw is None else RULES.get(func)
         if rule is not None:
             found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
@@ -93,19 +108,14 @@ class GuardedCalls(TorchFunctionMode):
             return self.call_class(dispatching, func, types, args, options, written)
         return self.call(REPLACED.get(func, func), name, args, options, written)
 
-    def _replace_unusual(self, name: str, args: Any, options: Any) -> tuple[Any, Any]:
-        """Return arguments without generators, and with functions and methods whose own calls are intercepted."""
-
-        def replace(x: Any) -> Any:
-            # A generator of the user's own would be shared by the examples; the global ones are seeded for each.
-            if type(x) is torch.Generator:
-                return None
-            return shield(self, x) if name not in HOOKS else x
-
-        return tuple(map(replace, args)), {key: replace(x) for key, x in options.items()}
+    def _replace(self, x: Any) -> Any:
+        """Return an argument, a function as one that is watched; None for a generator, which examples would share."""
+        if type(x) is torch.Generator:
+            return None
+        return watch(self, x) if is_called_back(x) else x
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
-        """Call a permitted function through the user-defined class of one of its tensors, whose own calls are intercepted."""
+        """Call a permitted function through another library's class of tensors, whose own calls are intercepted."""
         with self:
             return kind.__torch_function__(func, types, args, options)
 
@@ -125,11 +135,6 @@ class GuardedCalls(TorchFunctionMode):
                 "training"
             )
 
-    def check_script(self, script: Any, args: Any, options: Any) -> None:
-        """Refuse a call of a TorchScript function that may write to a parameter: torch shows no call inside of it."""
-        if any(not is_batched(x) and self._guard.is_protected(x) for x in find_written_by_script(script, args, options)):
-            raise WriteError(_WRITTEN)
-
     def call_higher_order(self, operator: Any, args: Any, options: Any) -> Any:
         """Call an operator that takes functions."""
         return call_higher_order(self, operator, args, options)
@@ -140,16 +145,7 @@ class GuardedCalls(TorchFunctionMode):
 
     def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a permitted function, which writes to the tensors `written`."""
-        if func is torch.autograd.grad:
-            return differentiate_inside(self, *args, **options)
-        if isinstance(func, OPERATOR_KINDS):
-            return self.call_operator(func, args, options)
         return func(*args, **options)
-
-    def call_operator(self, operator: Any, args: Any, options: Any) -> Any:
-        """Call an operator; what functions write to the model that nothing watches is undone."""
-        with self._guard.keep_values() if is_unseen(operator) else contextlib.nullcontext():
-            return call_operator(self, operator, args, options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
         if name == "__get__":
@@ -169,7 +165,7 @@ class GuardedCalls(TorchFunctionMode):
 
 
 def _is_same(tensor: Tensor, data: object) -> bool:
-    """Return whether this data is the tensor's own, so that assigning it to `.data` changes nothing."""
+    """Return whether this data is the tensor's own, as when a layer of bitsandbytes assigns it to `.data`."""
     return (
         isinstance(data, Tensor)
         and not is_batched(data)
@@ -178,42 +174,17 @@ def _is_same(tensor: Tensor, data: object) -> bool:
     )
 
 
-# Functions that expose a tensor's memory: for a parameter, that of a copy.
-_ALIASING = {"numpy", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage"}
 HOOKS = {"register_hook", "register_post_accumulate_grad_hook"}
 # Functions that would show the physical tensor behind one example's.
 EXPOSING = {
-    "untyped_storage",
-    "storage",
-    "_typed_storage",
-    "data_ptr",
-    "__reduce_ex__",
-    "__repr__",
-    "__format__",
-    "__deepcopy__",
-}
+    "untyped_storage", "storage", "_typed_storage", "data_ptr", "__reduce_ex__", "__repr__", "__format__", "__deepcopy__",
+}  # fmt: skip
 _RENORMALISING = {F.embedding, F.embedding_bag}
 # Kinds of nearly all arguments, which are neither generators nor functions.
 _INERT = {
     Tensor, torch.nn.Parameter, int, float, bool, complex, str, type(None), tuple, list, slice, torch.Size, torch.dtype,
     torch.device, torch.layout, torch.memory_format, type(...), bytes,
 }  # fmt: skip
-_HOLDING = {tuple, list, slice}
-
-
-def _are_inert(values: Sequence[Any]) -> bool:
-    """Return whether values, and what they hold, are of kinds that call nothing of the user's."""
-    kinds = set(map(type, values))
-    if not kinds <= _INERT:
-        return False
-    return kinds.isdisjoint(_HOLDING) or all(_are_inert(_list_parts(x)) for x in values if type(x) in _HOLDING)
-
-
-def _list_parts(x: Any) -> Sequence[Any]:
-    return (x.start, x.stop, x.step) if type(x) is slice else x
-
-
-RULED = {F.batch_norm, F.instance_norm}  # their rules leave the running statistics as they are
 _TENSOR: Any = Tensor
 _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
@@ -232,35 +203,22 @@ _WRITTEN = (
 )
 
 
-def _watch_function(plain: Any) -> Any:
-    """Return the method by which TorchScript functions are called, with a check in passes."""
+def _watch_script(plain: Any) -> Any:
+    """Return the method that calls TorchScript, refused where examples share a pass: torch shows none of its calls."""
 
     @functools.wraps(plain)
     def call(script: Any, *args: Any, **options: Any) -> Any:
         for mode in _get_current_function_mode_stack():
-            if isinstance(mode, GuardedCalls):
-                with torch._C.DisableTorchFunction():  # else, the mode would show the check a copy of a parameter's memory
-                    mode.check_script(script, args, options)
+            if isinstance(mode, SharedCalls):
+                mode.give_up("a TorchScript function is called")
         return plain(script, *args, **options)
 
     return call
 
 
-def _watch_method(plain: Any) -> Any:
-    """Return the method by which methods of TorchScript modules are called, refused in passes."""
-
-    @functools.wraps(plain)
-    def call(method: Any, *args: Any, **options: Any) -> Any:
-        if any(isinstance(mode, GuardedCalls) for mode in _get_current_function_mode_stack()):
-            raise UnsupportedModelError(SCRIPTED)
-        return plain(method, *args, **options)
-
-    return call
-
-
 _SCRIPTS: list[Place] = [
-    (torch.jit.ScriptFunction, "__call__", _watch_function),
-    (torch._C.ScriptMethod, "__call__", _watch_method),
+    (torch.jit.ScriptFunction, "__call__", _watch_script),
+    (torch._C.ScriptMethod, "__call__", _watch_script),
 ]
 
 
@@ -290,7 +248,12 @@ class SharedCalls(GuardedCalls):
         if isinstance(error, SplitError | UntraceableError):
             return True
         leaves = list(list_leaves((args, kwargs)))
-        return self._examples > 1 and any(is_wrapped(x) or is_called_back(x) or may_be_asked(x) for x in leaves)
+        return self._examples > 1 and any(is_wrapped(x) or is_called_back(x) for x in leaves)
+
+    def give_up(self, reason: str) -> None:
+        """Raise an UntraceableError here and, if user code catches it, at the end of the pass."""
+        self._failure = self._failure or UntraceableError(reason)
+        raise self._failure
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         """End the interception, and raise the first error of a call even if user code caught it.
@@ -313,16 +276,10 @@ class SharedCalls(GuardedCalls):
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         leaves = list(list_leaves((args, options)))
         if any(isinstance(x, Tensor) and has_own_operators(type(x)) for x in leaves):
-            raise UntraceableError("a class of tensors of the user's would receive the tensor of all examples")
+            raise UntraceableError("a class of tensors of another library would receive the tensor of all examples")
         if is_foreign(func) and any(map(is_wrapped, leaves)):
             raise UntraceableError("a custom operator is called, whose batching rule is unknown")
         return super().call(REPLACED_TOGETHER.get(func, func), name, args, options, written)
-
-    def check_script(self, script: Any, args: Any, options: Any) -> None:
-        """Refuse every call of a TorchScript function, of whose own calls none would be kept apart."""
-        super().check_script(script, args, options)
-        self._failure = self._failure or UntraceableError("a TorchScript function is called")
-        raise self._failure
 
     def call_higher_order(self, operator: Any, args: Any, options: Any) -> Any:
         """Call an operator that is control flow; functions of others would receive the tensors of all examples."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 __all__ = ["ExampleCalls"]
 
 import contextlib
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,24 +16,22 @@ from torch.utils import _pytree as pytree
 from privet.gradients.core.batching import (
     SEQUENCES,
     check_not_nested,
-    get_unwrapped,
     is_batched,
     is_differentiable,
     is_leaf,
     is_wrapped,
 )
 from privet.gradients.core.consensus import agree_on
+from privet.gradients.core.examples import is_stackable
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
-from privet.gradients.core.state.held_tensors import data_pointer
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.called_back import has_own_operators, is_called_back, is_foreign
-from privet.gradients.methods.calls import EXPOSING, HOOKS, RULED, UNRELIABLE, SharedCalls
-from privet.gradients.methods.writes import OPERATOR_KINDS, is_write
+from privet.gradients.methods.calls import EXPOSING, HOOKS, UNRELIABLE, SharedCalls, is_write
 
 _FACTORIES = {
     *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
@@ -58,8 +55,6 @@ class ExampleCalls(SharedCalls):
     def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
         super().__init__(guard, Draw(draws, recorder.token), recorder.examples)
         self._recorder, self._fresh = recorder, batched_from_the_start
-        # By where its memory is: of each pair, one is a copy here and would otherwise be a view of the other.
-        self._copied: dict[int | None, Tensor] = {}
 
     @contextlib.contextmanager
     def for_token(self, token: Tensor) -> Iterator[None]:
@@ -72,9 +67,9 @@ class ExampleCalls(SharedCalls):
             self._draw = before
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
-        """Call a function by its rule; a user-defined class would compute on several examples unseen."""
+        """Call a function by its rule; a class of another library would compute on several examples unseen."""
         if func not in HANDLERS or has_own_operators(kind):
-            raise UntraceableError("a function is called through a user-defined class of tensors")
+            raise UntraceableError("a function is called through another library's class of tensors")
         return self.call(func, getattr(func, "__name__", ""), args, options, written)
 
     def prepare_arguments(self, arguments: Any) -> Any:
@@ -94,12 +89,10 @@ class ExampleCalls(SharedCalls):
                 args = (args[0], indices, *args[2:])
         batched, asking, foreign = _inspect(args, options)
         if batched and foreign:
-            raise UntraceableError("a class of tensors of the user's would receive the tensor of all examples")
-        if not self._copied.keys().isdisjoint(_find_memory(x) for x in written):
-            raise UntraceableError("a tensor is written to of which another is a view, and here a copy")
+            raise UntraceableError("a class of tensors of another library would receive the tensor of all examples")
         if batched and (func is torch.autograd.grad or func in UNRELIABLE):
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
-        if written and func not in RULED and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
+        if written and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
         if asking and torch.is_grad_enabled():
@@ -138,14 +131,11 @@ class ExampleCalls(SharedCalls):
             return found
         func = REPLACED_TOGETHER.get(func, func)
         try:
-            found = func(*args, **options)
-            if func is Tensor.__getitem__ and _holds_number(args[1]):
-                self._copied |= {_find_memory(x): x for x in (args[0], found)}
-            return found
+            return func(*args, **options)
         except RuntimeError as error:
-            if is_write(name) or "randomness" in str(error):
+            if written or is_write(name) or "randomness" in str(error):
                 raise
-            return self._one_by_one(func, args, options, written)
+            return self._one_by_one(func, args, options)
 
     def _access_attribute(self, func: Any, name: str, args: Any) -> Any:
         if name == "__get__" and func in (_GRAD_FN_GET, _LEAF_GET, _ASKED_GET):
@@ -160,7 +150,7 @@ class ExampleCalls(SharedCalls):
 
     def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
         """Call a function of shared tensors only."""
-        found = self.call_operator(func, args, options) if isinstance(func, OPERATOR_KINDS) else func(*args, **options)
+        found = func(*args, **options)
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found
         recorder = self._recorder
@@ -172,94 +162,43 @@ class ExampleCalls(SharedCalls):
             return self._recorder.per_example_copy(x)
         return x.detach()
 
-    def _one_by_one(self, func: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
-        """Call a function that vmap cannot batch for each example's physical tensor in turn.
-
-        It is given copies of the rows: a view would let it reach the rows of others, which lie in the same memory. What it wrote
-        is copied back. A result may be an argument itself; another view of one would be written to in vain.
-        """
+    def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
+        """Call a function that vmap cannot batch, such as `torch.unique`, for a copy of each example's tensors in turn."""
         leaves, tree = pytree.tree_flatten((tuple(args), dict(options)), is_leaf=is_leaf)
         if any(map(is_called_back, leaves)):
             raise UntraceableError("a function of the user's would be called for one example after another, unseparated")
         where = [place for place, leaf in enumerate(leaves) if is_batched(leaf)]
-        batched = list({id(leaves[place]): leaves[place] for place in where}.values())  # each once: it may be written to
-        numbers = [next(number for number, x in enumerate(batched) if x is leaves[place]) for place in where]
-        changes = [any(leaf is x for x in written) for leaf in batched]
         trees: list[Any] = []
 
-        def below(*physical: Tensor) -> Any:
+        def below(*physical: Tensor) -> tuple[Tensor, ...]:
             results, state = [], torch.get_rng_state()
             for position in range(self._recorder.examples):
                 rows = [tensor[position].clone() for tensor in physical]
-                before = list(map(_read_layout, rows))
-                for place, number in zip(where, numbers, strict=True):
-                    leaves[place] = rows[number]
+                for place, row in zip(where, rows, strict=True):
+                    leaves[place] = row
                 arguments, named = pytree.tree_unflatten(leaves, tree)
                 found, spec = pytree.tree_flatten(func(*arguments, **named))
-                if list(map(_read_layout, rows)) != before:
-                    raise UntraceableError("a tensor that a function writes to gets another size or other memory")
-                for tensor, row in itertools.compress(zip(physical, rows, strict=True), changes):
-                    tensor[position].copy_(row)
-                results.append(([_find_argument(x, rows, leaves) for x in found], spec))
+                if not found or not all(map(is_stackable, found)) or any(_shares_memory(x, leaves) for x in found):
+                    raise UntraceableError("a function that vmap cannot batch returns no new tensors")
+                results.append((found, spec))
             if not torch.equal(state, torch.get_rng_state()):
                 raise UntraceableError("random numbers are drawn from a generator that examples would share")
-            trees.append(agree_on([_describe(found, spec) for found, spec in results]) and results[0])
-            columns = zip(*(found for found, _ in results), strict=True)
-            stacked = tuple(torch.stack(column) for column in columns if isinstance(column[0], Tensor))
-            return stacked or (physical[0],)
+            agree_on([(str(spec), tuple((x.shape, x.dtype) for x in found)) for found, spec in results])
+            trees.append(results[0][1])
+            return tuple(torch.stack(column) for column in zip(*(found for found, _ in results), strict=True))
 
-        made = iter(self._recorder.run_on_physical_batch(below, *batched))
-        first, spec = trees[0]
-        given = [batched[x.number] if isinstance(x, _Argument) else next(made) if isinstance(x, Tensor) else x for x in first]
-        return pytree.tree_unflatten(given, spec)
+        made = self._recorder.run_on_physical_batch(below, *(leaves[place] for place in where))
+        return pytree.tree_unflatten(list(made), trees[0])
 
 
-class _Argument(NamedTuple):
-    """Stands for a result that is one of the batched arguments itself."""
-
-    number: int
-
-
-def _find_argument(result: Any, rows: Sequence[Tensor], leaves: Sequence[Any]) -> Any:
-    """Return a result of a function that was called for one example, or which argument it is.
-
-    Raises:
-        UntraceableError: the result is a view of an argument, or of a kind whose examples cannot be stacked.
-    """
-    if not isinstance(result, Tensor):
-        return result
-    for number, row in enumerate(rows):
-        if result is row:
-            return _Argument(number)
-    if type(result) is not Tensor or result.is_quantized or result.layout not in (torch.strided, torch.sparse_coo):
-        raise UntraceableError("a function returns a tensor of a kind that is not stacked")
-    places = {data_pointer(x) for x in leaves if isinstance(x, Tensor)} - {None}
-    if data_pointer(result) in places:
-        raise UntraceableError("a function that vmap cannot batch returns a view, which may be written to")
-    return result
-
-
-def _read_layout(x: Tensor) -> tuple[Any, ...]:
-    return data_pointer(x), x.shape, x.stride() if x.layout == torch.strided else None, x.dtype
-
-
-def _describe(leaves: list[Any], spec: Any) -> Any:
-    return str(spec), tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in leaves)
+def _shares_memory(result: Tensor, leaves: Sequence[Any]) -> bool:
+    """Return whether a result is a view of an argument: what is written to it would be written in vain."""
+    strided = (x for x in leaves if isinstance(x, Tensor) and x.layout is torch.strided)
+    return bool(result.numel()) and any(x.untyped_storage().data_ptr() == result.untyped_storage().data_ptr() for x in strided)
 
 
 def _requires_grad(x: object) -> bool:
     return isinstance(x, Tensor) and x.requires_grad
-
-
-def _find_memory(x: Tensor) -> int | None:
-    """Return where the memory of a tensor is, of one that is batched that of all examples."""
-    return data_pointer(get_unwrapped(x) if _is_batched(x) else x)
-
-
-def _holds_number(index: Any) -> bool:
-    """Return whether an index has a number of each example's, which torch would read to return a view."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(part, Tensor) and not part.dim() and _is_batched(part) for part in parts)
 
 
 def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
