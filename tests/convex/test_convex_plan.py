@@ -92,12 +92,12 @@ def test_what_is_no_plan_is_refused(text):
 @pytest.mark.parametrize("mechanism", [ObjectivePerturbation(4.0), OutputPerturbation(4.0)], ids=["objective", "output"])
 def test_a_statement_says_how_the_weights_are_released(mechanism):
     plan = make(mechanism)
-    guarantee = state_guarantee(plan, notes=("The columns were declared",), assumptions=("the schema is public",))
+    guarantee = state_guarantee(plan, notes=("The columns were declared",), public=("the schema of the table",))
     text = str(guarantee)
     assert f"{plan.regularisation:g}/2 times the squared norm" in text
     assert "add" in text
     assert ("⟨b, θ⟩" in text) == plan.mechanism.PERTURBS_OBJECTIVE
-    assert "- the schema is public" in text
+    assert "- the schema of the table" in text
     assert "The columns were declared." in text
     stored = json.loads(guarantee.to_json())
     assert stored["epsilon"] == plan.epsilon()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -115,29 +116,37 @@ def test_libraries_that_the_numbers_depend_on_are_named():
 @pytest.mark.parametrize(
     ("unit", "adjacency", "words"),
     [
-        ("one example", "add-remove", "each person contributed one example"),
+        ("one example", "add-remove", "a person with several entries is protected less"),
         (privet.accounting.group_unit(3), "replace-one", "60,000 groups"),
     ],
 )
 def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     assert words in str(plan(unit=unit, adjacency=adjacency, delta=1e-6).guarantee())
-    assert "each person contributed one example" not in str(plan(unit="one user").guarantee())
+    assert "a person with several entries" not in str(plan(unit="one user").guarantee())
     assert "no user has data under two ids" in str(plan(unit="one user").guarantee())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "pretraining on the same people's data", "the architecture, the classes and all settings do not depend",
-        "as equal contents, or through wrappers", "changes neither what a later read returns nor the model",
-        "where Privet does not look: under names", "compute each row of a batch from that row alone",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("unit", ["one example", "one user"])
-def test_what_isolation_rests_on_is_said(words, unit):
-    statement = plan(unit=unit).guarantee()
-    assert sum(words in assumption for assumption in statement.assumptions) == 1
-    assert words in str(statement).partition("Assumed:\n")[2].partition("Also released")[0]
+@pytest.mark.parametrize("unit", ["one example", "one user", privet.accounting.group_unit(3)])
+def test_the_promise_has_four_assumptions_on_the_program(unit):
+    """They can be checked in a program's own code, so none names a number of objects."""
+    statement = plan(unit=unit, adjacency="replace-one", delta=1e-6).guarantee()
+    words = ("remember nothing of one", "reading entry i depends on i", "from its own row", "no two entries hold")
+    assert len(statement.assumptions) == len(words)
+    assert all(word in assumption for word, assumption in zip(words, statement.assumptions, strict=True))
+    assert not re.search(r"\d", " ".join(statement.assumptions))
+    assert "pretraining on the same people's data" in str(statement).partition("Taken as public:\n")[2]
+
+
+def test_the_prose_gives_the_threat_model_in_order():
+    prose = str(plan().guarantee())
+    headings = (
+        "Data and programs: the data may have any values", "Bounded by construction:", "Refused by a check on public input",
+        "Assumed; check it in your own code:", "Taken as public:", "Also released", "Not covered:\n- programs that are written",
+        "Versions: statement 2, privet",
+    )  # fmt: skip
+    places = [prose.index(heading) for heading in headings]
+    assert places == sorted(places)
+    assert json.loads(plan().guarantee().to_json())["format"] == 2
 
 
 def test_a_statement_is_the_same_however_often_it_is_asked_for():

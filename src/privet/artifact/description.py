@@ -17,7 +17,7 @@ from torch import nn
 from privet import models
 from privet._utils.registry import decode, encode
 from privet.accounting.events import ADJACENCIES
-from privet.accounting.guarantee.statement import Guarantee, explain_meaning
+from privet.accounting.guarantee.statement import Statement, explain_meaning
 from privet.accounting.rounding import format_up
 from privet.data.preprocessing import Preprocessing, preprocessing_from_dict
 from privet.errors import InvalidArgumentError, choice, count
@@ -107,7 +107,7 @@ class GuaranteeSummary:
         )
 
     @classmethod
-    def of(cls, guarantee: Guarantee) -> GuaranteeSummary:
+    def of(cls, guarantee: Statement) -> GuaranteeSummary:
         """Return the summary of a run's statement."""
         unit, private = str(guarantee.unit), math.isfinite(guarantee.epsilon)
         return cls(
@@ -118,7 +118,7 @@ class GuaranteeSummary:
             examples=guarantee.examples,
             accountant=guarantee.accountant,
             attacks=explain_meaning(guarantee.meaning, unit, guarantee.adjacency) if private else "",
-            assumptions=guarantee.assumptions,
+            assumptions=(*guarantee.assumptions, *(f"public: {fact}" for fact in guarantee.public)),
             not_covered=guarantee.not_covered,
         )
 

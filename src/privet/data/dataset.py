@@ -34,7 +34,7 @@ class DataSet:
         class_names: names of the classes in order; empty for the numbers from 0.
         test_origin: origin of the test data, as a noun phrase; empty for the test split of a public data set.
         notes: sentences about the data for the privacy statement, without a full stop.
-        assumptions: assumptions of the guarantee about the data, which cannot be checked.
+        public: facts about the data that the guarantee takes as public.
         target_bounds: public bounds of a regression target in its unit, for data without a schema; None for others.
     """
 
@@ -50,7 +50,7 @@ class DataSet:
     class_names: tuple[str, ...] = ()
     test_origin: str = ""
     notes: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    public: tuple[str, ...] = ()
     target_bounds: tuple[float, float] | None = None
 
     @property

@@ -44,11 +44,7 @@ _TRUST = (
     "The secrecy of which clients a round draws, on which amplification by sampling relies, holds against outsiders and against "
     "other clients, but not against the server, the transport, or whoever operates the device of a client or watches its network",
 )
-_ASSUMED = (
-    "no user is also a client of another population that trains the model; for such a user, the ε of both add up",
-    "the code that clients run keeps nothing from one client to another where Privet does not look: in objects with state in C, "
-    "files, other processes",
-)
+_ASSUMED = ("no user is also a client of another population that trains the model; for such a user, the ε of both add up",)
 _SHAPES_WERE_READ = (
     "A simulation reads the structure, types and shapes of the first client's examples before the first round, to make up "
     "clients like it: they, and whether they can be read, are assumed to be public"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["build_guarantee"]
 
-import importlib.metadata
 import math
 from collections.abc import Iterable
 
@@ -15,7 +14,8 @@ from privet._utils.registry import foreign_kinds
 from privet.accounting.coverage import accountants_of
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.discretisation import discretisation
-from privet.accounting.guarantee.statement import NOT_COVERED, NOT_COVERED_WITH_HOLDOUT, Guarantee
+from privet.accounting.guarantee.promise import NOT_COVERED, promise_for
+from privet.accounting.guarantee.statement import LIBRARIES, Guarantee, find_versions
 from privet.accounting.rounding import format_up
 from privet.clipping import unbounded
 from privet.noise import SOURCES, Correlated
@@ -46,8 +46,6 @@ _BY_SCHEME: dict[type[Scheme], str] = {
 _LONGEST = 300
 # Estimates that no statement quotes. GDP's is there because papers report it.
 _UNSTATED = ("edgeworth",)
-_PUBLIC_SCHEMA = "the schema of the table is public: it was written without looking at the private rows"
-_LIBRARIES = ("privet", "torch", "numpy", "scipy")
 
 
 def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None) -> Guarantee:
@@ -58,7 +56,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     epsilon = plan.epsilon(accountant, steps=number)
     parts = () if reasons else plan.parts(number)
     events = () if reasons else parts[0]
-    delta, adjacency = plan.delta, plan.adjacency
+    delta, adjacency, promise = plan.delta, plan.adjacency, promise_for(plan.unit)
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -84,13 +82,16 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
         notes=_notes(plan, number),
-        assumptions=_assumptions(plan),
-        versions={name: importlib.metadata.version(name) for name in _libraries(events)},
+        by_construction=promise.by_construction,
+        by_check=promise.by_check,
+        assumptions=(*promise.assumptions, *plan.clipping.assumptions, *_foreign(plan)),
+        public=_public(plan),
+        versions=find_versions(_libraries(events)),
         bounded=not unbounded(plan.clipping),
         declared=_declared(plan),
         queries=_queries(plan),
         held_out=0 if plan.holdout is None else plan.holdout.examples,
-        not_covered=NOT_COVERED if plan.holdout is None else NOT_COVERED_WITH_HOLDOUT,
+        not_covered=_not_covered(plan),
         correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
         noised="every coordinate" if not _sparse_noise(plan) else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
@@ -125,36 +126,31 @@ def _assumed(plan: Declaration, events: Iterable[accounting.Release]) -> str:
 
 def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
     asked = any(isinstance(event, accounting.TruncatedPoissonEvent) for event in events)
-    return (*_LIBRARIES, "dp-accounting") if asked else _LIBRARIES
+    return (*LIBRARIES, "dp-accounting") if asked else LIBRARIES
 
 
-def _assumptions(plan: Declaration) -> tuple[str, ...]:
-    """Return the assumptions of the statement that Privet cannot check."""
-    counted = accounting.unit(plan.unit).counted
-    several = (
-        ("no user has data under two ids",)
-        if plan.unit == "one user"
-        else ("each person contributed one example; a person with several is protected less, as a group of that size",)
+def _public(plan: Declaration) -> tuple[str, ...]:
+    """Return the facts that the statement takes as public."""
+    held_out = "" if plan.holdout is None else f" for training and {plan.holdout.examples:,} held out"
+    return (
+        f"the number of {accounting.unit(plan.unit).counted}s, {plan.examples:,}{held_out}",
+        "the initial parameters, the architecture, the classes and all settings: they do not depend on the private data; the ε "
+        "of pretraining on the same people's data adds to this one",
+        *(("the schema of the table: it was written without looking at the private rows",) if plan.schema is not None else ()),
     )
+
+
+def _foreign(plan: Declaration) -> tuple[str, ...]:
+    """Return the assumption on parts of the plan that Privet does not define; none without such parts."""
     foreign = sorted(set().union(*(foreign_kinds(getattr(plan, name)) for name in (*plan.BASES, "noise"))))
     kinds = f"{', '.join(foreign)}, which Privet does not define, keep no state, and samples follow the event declared for them"
-    return (
-        f"the number of {counted}s, {plan.examples:,}{_and_held_out(plan)}, is public",
-        "the initial parameters, the architecture, the classes and all settings do not depend on the private data; the ε of "
-        "pretraining on the same people's data adds to this one",
-        *several,
-        "no two entries of the data set hold the same person's data in a way that Privet cannot detect: as equal contents, or "
-        "through wrappers other than torch's",
-        "reading an entry changes neither what a later read returns nor the model",
-        "model and loss keep no state where Privet does not look: under names that their code does not contain, in modules and "
-        "classes of libraries, in objects with state in C, in files, in other processes, in threads that run already",
-        "torch's batching rules, and rules registered by register_handler, compute each row of a batch from that row alone",
-        *((_PUBLIC_SCHEMA,) if plan.schema is not None else ()),
-        *plan.clipping.assumptions,
-        *((kinds,) if foreign else ()),
-        "model and loss do not switch torch's dispatch off around their own calls (torch._C.DisableTorchFunction and the like)",
-        "no code of yours registers kernels for torch's own operators, or writes to memory by its address (ctypes, extensions)",
-    )
+    return (kinds,) if foreign else ()
+
+
+def _not_covered(plan: Declaration) -> tuple[str, ...]:
+    evaluation = "evaluation on private data"
+    released = f"{evaluation} other than the release described above"
+    return NOT_COVERED if plan.holdout is None else tuple(text.replace(evaluation, released) for text in NOT_COVERED)
 
 
 def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
@@ -181,10 +177,6 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
     if plan.schema is not None:
         notes.append(plan.schema.describe())
     return (*notes, *plan.clipping.remarks)
-
-
-def _and_held_out(plan: Declaration) -> str:
-    return "" if plan.holdout is None else f" for training and {plan.holdout.examples:,} held out"
 
 
 def _queries(plan: Declaration) -> tuple[str, ...]:

@@ -20,10 +20,8 @@ import torch
 from torch import nn
 
 from privet._utils.files import write_text
-from privet.accounting.guarantee.statement import explain_meaning
 from privet.artifact import Architecture, GuaranteeSummary
 from privet.convex import ConvexGuarantee, ConvexLoss, ConvexPlan, Huber, Logistic, fit, state_guarantee
-from privet.convex.convex_statement import UNIT
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, RegressionEvaluation
@@ -41,6 +39,7 @@ class ConvexOutcome:
 
     Args:
         directory: directory of the run.
+        plan: its plan.
         guarantee: its privacy statement.
         evaluation: evaluation on the test set; None without one.
         test_data: description of the test set; None without one.
@@ -48,6 +47,7 @@ class ConvexOutcome:
     """
 
     directory: Path
+    plan: ConvexPlan
     guarantee: ConvexGuarantee
     evaluation: Evaluation | RegressionEvaluation | None
     test_data: str | None
@@ -108,18 +108,8 @@ def fit_and_write(
     _set_weights(module, weights)
     evaluation = None if dataset.test is None else task.evaluate(module, dataset.test, "cpu", _RESAMPLES)
     notes = dataset.notes if dataset.test_data is None else (*dataset.notes, _EVALUATED.format(dataset.test_data).capitalize())
-    guarantee = state_guarantee(plan, notes=notes, assumptions=dataset.assumptions)
-    summary = GuaranteeSummary(
-        epsilon=guarantee.epsilon,
-        delta=plan.delta,
-        unit=UNIT,
-        adjacency=plan.adjacency,
-        examples=plan.examples,
-        accountant=type(plan.mechanism).__name__,
-        attacks=explain_meaning(guarantee.meaning, UNIT, plan.adjacency) if plan.private else "",
-        assumptions=guarantee.assumptions,
-        not_covered=guarantee.not_covered,
-    )
+    guarantee = state_guarantee(plan, notes=notes, public=dataset.public)
+    summary = GuaranteeSummary.of(guarantee)
     write_described(directory, module, architecture, dataset, summary, guarantee.versions, evaluation, name=data, license=license)
     facts = {
         "data": data, "model": architecture.name, "mechanism": type(plan.mechanism).__name__, "seconds": round(seconds, 2),
@@ -138,7 +128,7 @@ def fit_and_write(
         files["evaluation.json"] = json.dumps(evaluation.to_dict())
     for name, text in files.items():
         write_text(directory / name, text + "\n")
-    return ConvexOutcome(directory, guarantee, evaluation, dataset.test_data, seconds)
+    return ConvexOutcome(directory, plan, guarantee, evaluation, dataset.test_data, seconds)
 
 
 def _set_weights(module: nn.Module, weights: torch.Tensor) -> None:

@@ -309,13 +309,13 @@ def write_results(
 
 
 def add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings: tuple[str, ...]) -> Guarantee:
-    """Return the statement with the declarations and assumptions about the data, and the measurements outside training."""
+    """Return the statement with the declarations and public facts about the data, and the measurements outside training."""
     evaluated = () if dataset.test_data is None else (_EVALUATED.format(task.evaluated, dataset.test_data),)
     return replace(
         guarantee,
         warnings=(*guarantee.warnings, *warnings),
         notes=(*guarantee.notes, *dataset.notes),
-        assumptions=(*guarantee.assumptions, *dataset.assumptions),
+        public=(*guarantee.public, *dataset.public),
         beside=(*evaluated, *guarantee.beside),
     )
 

@@ -213,6 +213,7 @@ class Training(Unique):
             found,
             performed=f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere",
             notes=(*found.notes, *self._record.remarks, *([] if preflight is None else [preflight.note])),
+            by_check=() if preflight is None else found.by_check,
             warnings=(*found.warnings, *([NOT_PROBED] if preflight is None else [])),
             beside=(*found.beside, *([] if self.directory is None else [TIMES])),
         )

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from privet.accounting import ADJACENCIES, DIRECTIONS, Event
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.guarantee.statement import NOT_COVERED, Guarantee, explain_meaning
+from privet.accounting.guarantee.promise import NOT_COVERED
+from privet.accounting.guarantee.statement import Guarantee, explain_meaning
 from privet.accounting.privacy_unit import group_unit
 
 
@@ -118,7 +119,7 @@ def test_json_has_every_field_and_is_strict():
         raise AssertionError(f"{name} is not JSON")
 
     data = json.loads(statement.to_json(), parse_constant=refuse)
-    derived = {"prose", "direction", "accountant_version", "setting", "delta_times_people", "tuning"}
+    derived = {"prose", "direction", "accountant_version", "setting", "delta_times_people", "tuning", "format"}
     assert set(data) == {*Guarantee.__dataclass_fields__, *derived}
     assert data["epsilon"] == statement.epsilon
     assert data["prose"] == str(statement)

@@ -1,38 +1,30 @@
 """The guarantee as a value: prose for people, JSON for programs.
 
 The content follows Ponomareva et al. 2023, "How to DP-fy ML", section 5.3.3: setting, scope, privacy unit, adjacency,
-accountant, assumed and actual sampling, and exclusions.
+accountant, assumed and actual sampling, and exclusions. The threat model is: worst-case data, honest programs.
 """
 
 from __future__ import annotations
 
-__all__ = ["NOT_COVERED", "NOT_COVERED_WITH_HOLDOUT", "SETTING", "Guarantee", "explain_meaning"]
+__all__ = ["FORMAT", "LIBRARIES", "Guarantee", "Statement", "explain_meaning", "find_versions"]
 
+import importlib.metadata
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from privet.accounting.events import ADJACENCIES
+from privet.accounting.guarantee.promise import NOT_COVERED, PROGRAMS, SETTING
 from privet.accounting.guarantee.tradeoff import Meaning
 from privet.accounting.privacy_unit import Unit, unit
 from privet.accounting.queries import DIRECTIONS
 from privet.accounting.rounding import format_percent_down, format_percent_up, format_up
 
-SETTING = "central (the trainer holds the raw data; only what is released is private)"
-NOT_COVERED = (
-    "choices made by looking at the private data: hyperparameters, architecture, early stopping, which run to keep "
-    "(privet.tuning.search makes such a choice under its own guarantee)",
-    "evaluation on private data, and any other number computed from it outside the training steps",
-    "timing, memory use and other side channels of the training machine",
-    "an adversary who can read the memory or disk of that machine during training",
-    "rounding errors within sums of floating-point gradients (the released sums themselves lie on a public grid)",
-)
-NOT_COVERED_WITH_HOLDOUT = tuple(
-    text.replace("evaluation on private data", "evaluation on private data other than the release described above", 1)
-    for text in NOT_COVERED
-)
+# Version of the statement. The first promised more programs; its assumptions could not be checked by a reader.
+FORMAT = 2
+LIBRARIES = ("privet", "torch", "numpy", "scipy")
 # What an attacker tries to tell, by adjacency.
 _QUESTIONS = {
     "add-remove": "whether {} was in the data",
@@ -41,9 +33,14 @@ _QUESTIONS = {
 }
 
 
+def find_versions(libraries: Iterable[str] = LIBRARIES) -> dict[str, str]:
+    """Return library → installed version."""
+    return {name: importlib.metadata.version(name) for name in libraries}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
-    """The privacy guarantee of a plan or a run, with its assumptions and exclusions.
+class Statement:
+    """What every statement has: the guarantee, its meaning, its assumptions and its exclusions.
 
     Args:
         epsilon: ε at `delta`; infinity when there is no privacy.
@@ -51,33 +48,19 @@ class Guarantee:
         adjacency: how neighbouring data sets differ.
         unit: whose data is protected.
         examples: public size N of the data set, in the units that are sampled and clipped: examples, users or groups.
-        sampling: the plan's sampling scheme.
-        sampling_rate: q.
-        assumed: the accountant's assumption on how examples join a step, in words.
-        performed: how the run sampled; None for a plan.
-        steps: number of accounted releases (for a run: those in its ledger, including any lost to a crash).
         noise_multiplier: σ, noise standard deviation over sensitivity.
-        sensitivity: clip bound on one unit's contribution to the sum.
-        accountant: the accountant that computed `epsilon`.
-        discretisation: resolution of its answer, name → number: width of the loss grid, or the Rényi orders.
-        epsilon_by_accountant: accountant → ε, for comparison.
-        epsilon_without_sampling: ε of the same steps by the same accountant without amplification: every example takes part in
-            every step or, in epoch-based schemes, in one known step of each epoch.
+        sensitivity: bound on one unit's contribution to what is released.
+        accountant: the accountant, or the mechanism with a formula of its own, that computed `epsilon`.
         meaning: limits on membership attacks.
-        random_source: description of the source of noise and sampling randomness.
+        random_source: description of the source of randomness.
         reasons: why there is no privacy, if there is none.
-        warnings: cautions about the settings.
-        notes: further parts of the mechanism, in sentences: schedules, masks, momentum.
-        assumptions: conditions that must hold and cannot be checked, in sentences.
-        beside: further releases that the guarantee does not cover.
-        versions: library → version, for the libraries that the numbers depend on.
+        notes: further facts about the mechanism or the data, in sentences.
+        by_construction: what holds for every data set and every honest program.
+        by_check: what a check on public input refuses before the first step.
+        assumptions: conditions on the program that a reader can check in his own code, in sentences.
+        public: facts that are taken as public, in sentences.
         not_covered: what the guarantee excludes.
-        bounded: whether contributions are bounded; if not, `sensitivity` only scales the noise.
-        noised: which coordinates get noise, in words.
-        correlation: how noise is correlated over the steps, in words; empty for independent noise.
-        declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
-        queries: sentences on the releases beside the steps that the guarantee covers.
-        held_out: public number of entries that no step uses and that the guarantee protects too.
+        versions: library → version, for the libraries that the numbers depend on.
         setting: who sees raw data, or what is computed from it before there is noise.
     """
 
@@ -86,38 +69,30 @@ class Guarantee:
     adjacency: str
     unit: str | Unit
     examples: int
-    sampling: str
-    sampling_rate: float
-    assumed: str
-    performed: str | None = None
-    steps: int
     noise_multiplier: float
     sensitivity: float
     accountant: str
-    discretisation: Mapping[str, float]
-    epsilon_by_accountant: Mapping[str, float]
-    epsilon_without_sampling: float
     meaning: Meaning
     random_source: str
-    reasons: tuple[str, ...]
-    warnings: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    by_construction: tuple[str, ...] = ()
+    by_check: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
-    versions: Mapping[str, str]
+    public: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = NOT_COVERED
-    bounded: bool = True
-    noised: str = "every coordinate"
-    correlation: str = ""
-    declared: Mapping[str, str] = field(default_factory=dict)
-    queries: tuple[str, ...] = ()
-    held_out: int = 0
+    versions: Mapping[str, str] = field(default_factory=find_versions)
     setting: str = SETTING
 
     @property
     def people(self) -> int:
-        """Number of protected examples or users, trained on or held out: more than `examples` if those are groups."""
-        return self.examples * unit(self.unit).size + self.held_out
+        """Number of protected examples or users: more than `examples` if those are groups."""
+        return self.examples * unit(self.unit).size
+
+    @property
+    def direction(self) -> str:
+        """Direction of the accountant's error."""
+        return "upper bound"
 
     @property
     def accountant_version(self) -> str:
@@ -128,23 +103,127 @@ class Guarantee:
         if math.isinf(self.epsilon):
             why = "; ".join(self.reasons) or "nothing bounds what is released"
             return f"NO PRIVACY (ε = ∞): {why}. The released results protect nobody's data.\n\n{self._how()}"
+        lists = {
+            "Bounded by construction": self.by_construction,
+            "Refused by a check on public input, before the first step": self.by_check,
+            "Assumed; check it in your own code": self.assumptions,
+            "Taken as public": self.public,
+        }
         return "\n\n".join([
             f"({format_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, where neighbouring data sets "
             f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
             f"What it means: {explain_meaning(self.meaning, str(self.unit), self.adjacency)}",
-            "Covered: everything that the steps of this training released, taken together, including the final and all "
-            f"intermediate parameters{_and_queries(self.queries)}. Any post-processing keeps the guarantee. "
-            f"Setting: {self.setting}.",
-            *self.queries,
-            self._accounting(),
-            self._how(),
-            self._sampling(),
-            "Assumed:\n" + _format_list(self.assumptions),
-            "Also released: nothing else by the training steps (no loss, no norm, no number of sampled "
-            f"{unit(self.unit).counted}s)" + "".join(f"; {text}" for text in self.beside) + ".",
+            f"Covered: {self._covered()}. Any post-processing keeps the guarantee. Setting: {self.setting}.",
+            *self._releases(),
+            f"Data and programs: {PROGRAMS}.",
+            *(f"{heading}:\n{_format_list(items)}" for heading, items in lists.items() if items),
+            *self._also_released(),
             "Not covered:\n" + _format_list(self.not_covered),
-            "Versions: " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
+            f"Versions: statement {FORMAT}, " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
         ])  # fmt: skip
+
+    def _covered(self) -> str:
+        raise NotImplementedError
+
+    def _how(self) -> str:
+        raise NotImplementedError
+
+    def _releases(self) -> tuple[str, ...]:
+        """Return the paragraphs on the releases and their accounting."""
+        return (self._how(),)
+
+    def _also_released(self) -> tuple[str, ...]:
+        return ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statement as plain JSON values; infinity is the word "inf"."""
+        values = {field.name: _to_plain(getattr(self, field.name)) for field in fields(self)}
+        return values | {
+            "format": FORMAT,
+            "prose": str(self),
+            "direction": self.direction,
+            "accountant_version": self.accountant_version,
+            "delta_times_people": self.delta * self.people,
+            "tuning": "not covered",
+            "meaning": self.meaning.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Return the statement as one JSON object."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def share_of_delta(self) -> str:
+        """Return a sentence that compares δ with one over the number of protected people."""
+        share = self.delta * self.people
+        compared = f"{100 * share:.3g} % of" if share < 1 else f"{share:.3g} times"
+        return f"δ is {compared} 1/{self.people:,}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee(Statement):
+    """The privacy guarantee of a plan or a run, with its assumptions and exclusions.
+
+    Args:
+        sampling: the plan's sampling scheme.
+        sampling_rate: q.
+        assumed: the accountant's assumption on how examples join a step, in words.
+        performed: how the run sampled; None for a plan.
+        steps: number of accounted releases (for a run: those in its ledger, including any lost to a crash).
+        discretisation: resolution of its answer, name → number: width of the loss grid, or the Rényi orders.
+        epsilon_by_accountant: accountant → ε, for comparison.
+        epsilon_without_sampling: ε of the same steps by the same accountant without amplification: every example takes part in
+            every step or, in epoch-based schemes, in one known step of each epoch.
+        warnings: cautions about the settings.
+        beside: further releases that the guarantee does not cover.
+        bounded: whether contributions are bounded; if not, `sensitivity` only scales the noise.
+        noised: which coordinates get noise, in words.
+        correlation: how noise is correlated over the steps, in words; empty for independent noise.
+        declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
+        queries: sentences on the releases beside the steps that the guarantee covers.
+        held_out: public number of entries that no step uses and that the guarantee protects too.
+        others: as for `Statement`.
+    """
+
+    sampling: str
+    sampling_rate: float
+    assumed: str
+    performed: str | None = None
+    steps: int
+    discretisation: Mapping[str, float]
+    epsilon_by_accountant: Mapping[str, float]
+    epsilon_without_sampling: float
+    warnings: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    bounded: bool = True
+    noised: str = "every coordinate"
+    correlation: str = ""
+    declared: Mapping[str, str] = field(default_factory=dict)
+    queries: tuple[str, ...] = ()
+    held_out: int = 0
+
+    @property
+    def direction(self) -> str:
+        """Direction of the accountant's error."""
+        return DIRECTIONS[self.accountant]
+
+    @property
+    def people(self) -> int:
+        """Number of protected examples or users, trained on or held out."""
+        return super().people + self.held_out
+
+    def _covered(self) -> str:
+        queries = ", and the results of the queries described below" if self.queries else ""
+        return (
+            "everything that the steps of this training released, taken together, including the final and all intermediate "
+            f"parameters{queries}"
+        )
+
+    def _releases(self) -> tuple[str, ...]:
+        return (*self.queries, self._accounting(), self._how(), self._sampling())
+
+    def _also_released(self) -> tuple[str, ...]:
+        nothing = f"nothing else by the training steps (no loss, no norm, no number of sampled {unit(self.unit).counted}s)"
+        return (f"Also released: {'; '.join([nothing, *self.beside])}.",)
 
     def _accounting(self) -> str:
         others = ", ".join(
@@ -162,10 +241,10 @@ class Guarantee:
             else "No amplification by sampling is claimed."
         )
         return (
-            f'Accounting: ε is computed by the accountant "{self.accountant}" ({DIRECTIONS[self.accountant]}) of '
+            f'Accounting: ε is computed by the accountant "{self.accountant}" ({self.direction}) of '
             f"{self.accountant_version} ({resolution}). {amplification}"
             + (f" Other accountants: {others}." if others else "")
-            + f" δ is {_format_share(self.delta * self.people)} 1/{self.people:,}."
+            + f" {self.share_of_delta()}"
             + "".join(f" {text}." for text in self.warnings)
         )
 
@@ -196,22 +275,6 @@ class Guarantee:
         performed = self.performed or "nothing yet; this is the statement of a plan and holds for runs that sample this way"
         return f"Sampling assumed: {self.assumed}. Performed: {performed}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain JSON values; infinity is the word "inf"."""
-        values = {field.name: _to_plain(getattr(self, field.name)) for field in fields(self)}
-        return values | {
-            "prose": str(self),
-            "direction": DIRECTIONS[self.accountant],
-            "accountant_version": self.accountant_version,
-            "delta_times_people": self.delta * self.people,
-            "tuning": "not covered",
-            "meaning": self.meaning.to_dict(),
-        }
-
-    def to_json(self) -> str:
-        """Return the statement as one JSON object."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
 
 def explain_meaning(meaning: Meaning, protected: str, adjacency: str) -> str:
     """Return the limits on attacks in sentences; percentages are rounded in the attacker's favour.
@@ -229,15 +292,6 @@ def explain_meaning(meaning: Meaning, protected: str, adjacency: str) -> str:
         f"{format_percent_up(meaning.found_at_one_in_a_hundred)}. If both answers are equally likely beforehand, the attacker "
         f"errs at least {format_percent_down(meaning.bayes_risk)} of the time (random guessing: 50 %)."
     )
-
-
-def _format_share(share: float) -> str:
-    """Return a share for a sentence: per cent below one, a factor from one on."""
-    return f"{100 * share:.3g} % of" if share < 1 else f"{share:.3g} times"
-
-
-def _and_queries(queries: tuple[str, ...]) -> str:
-    return ", and the results of the queries described below" if queries else ""
 
 
 def _format_list(items: tuple[str, ...]) -> str:

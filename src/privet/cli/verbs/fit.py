@@ -100,7 +100,7 @@ def fit(
 
 
 def _print_outcome(outcome: ConvexOutcome, as_json: bool) -> None:
-    guarantee, evaluation, plan = outcome.guarantee, outcome.evaluation, outcome.guarantee.plan
+    guarantee, evaluation, plan = outcome.guarantee, outcome.evaluation, outcome.plan
     lines = [
         f"ε = {format_up(guarantee.epsilon)}, δ = {plan.delta:g} for one example ({plan.adjacency} neighbours), by "
         f"{type(plan.mechanism).__name__} with Λ = {plan.regularisation:.4g}",

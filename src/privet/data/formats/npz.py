@@ -79,7 +79,7 @@ def load_npz(
         class_names=known.classes,
         test_origin=origin,
         notes=(describe_classes(known), _UNFIT),
-        assumptions=("the shape and the type of the array of inputs are public",),
+        public=("the shape and the type of the array of inputs",),
     )
 
 
