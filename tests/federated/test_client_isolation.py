@@ -341,26 +341,26 @@ def test_containers_of_the_user_are_made_of_one_client_alone(vectorise):
 
 
 class Logarithms(collections.abc.Sequence):
-    """Clients whose content is computed when they are read; one that has a zero warns, or interrupts."""
+    """Clients whose content is computed when they are read; one that has a zero warns, or panics."""
 
-    def __init__(self, rows, *, interrupts):
-        self.rows, self.interrupts = rows, interrupts
+    def __init__(self, rows, *, panics):
+        self.rows, self.panics = rows, panics
 
     def __len__(self):
         return len(self.rows)
 
     def __getitem__(self, index):
         x = self.rows[index].numpy()
-        if self.interrupts and x.min() == 0:
-            raise KeyboardInterrupt
+        if self.panics and x.min() == 0:
+            raise BaseException("a panic")
         return torch.from_numpy(np.log(x)), torch.zeros(len(x), dtype=torch.int64)
 
 
-@pytest.mark.parametrize("interrupts", [True, False])
-def test_nobody_hears_of_a_client_that_warns_or_interrupts_when_it_is_read(interrupts, recwarn):
+@pytest.mark.parametrize("panics", [True, False])
+def test_nobody_hears_of_a_client_that_warns_or_panics_when_it_is_read(panics, recwarn):
     rows = torch.rand(5, 3, 4) + 1
     rows[2, 0, 0] = 0
-    simulation = simulate(small_model(), clients=Logarithms(rows, interrupts=interrupts))
+    simulation = simulate(small_model(), clients=Logarithms(rows, panics=panics))
     recwarn.clear()
     found = gathered(simulation, told_by(small_model()), range(5))
     expected = gathered(simulation, told_by(small_model()), [0, 1, 3, 4])

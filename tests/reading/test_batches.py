@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.noise import FixedSource, Keystream
@@ -68,18 +68,6 @@ class Deceiving:
 
     def __hash__(self):
         return 0
-
-
-class Spying(torch.Tensor):
-    """A tensor that records how many of its kind occur in one operation."""
-
-    met = 0
-
-    @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):
-        several = [leaf for leaf in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(leaf, cls)]
-        cls.met = max(cls.met, len(several))
-        return super().__torch_function__(func, types, args, kwargs)
 
 
 @pytest.mark.parametrize(
@@ -186,11 +174,3 @@ Splits.__module__ = "datasets.dataset_dict"
 def test_data_sets_that_the_plan_cannot_own_are_refused(dataset, says):
     with pytest.raises(InvalidArgumentError, match=says):
         check_dataset(dataset, 10)
-
-
-def test_a_data_set_that_repeats_an_example_is_refused():
-    data = TensorDataset(torch.arange(5))
-    for repeats in (ConcatDataset([data, data]), Subset(data, [0, 1, 2, 3, 4, -1, -2, -3, -4, -5])):
-        with pytest.raises(InvalidArgumentError, match="occurs twice"):
-            check_dataset(repeats, 10)
-    check_dataset(ConcatDataset([data, TensorDataset(torch.arange(5))]), 10)

@@ -80,7 +80,6 @@ def test_examples_of_several_shapes_are_one_sum(method, size):
 
 ERRORS = [
     ValueError("secret"), StopIteration(), IndexError(7), MemoryError(), torch.cuda.OutOfMemoryError(), LedgerError("no"),
-    KeyboardInterrupt("secret"),
 ]  # fmt: skip
 
 

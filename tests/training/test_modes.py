@@ -9,7 +9,7 @@ import pytest
 import torch
 from passing_modes import Dispatch, Function
 from torch import nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 import privet
@@ -51,15 +51,6 @@ def _clean() -> Iterator[None]:
     yield
     leave_modes(before)
     LEAVER.__dict__.clear()
-
-
-class Data(Dataset):
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        LEAVER.enter()
-        return (torch.full((3,), float(index)),)
 
 
 class Model(nn.Linear):
@@ -107,7 +98,6 @@ class Sampling(privet.sampling.FullBatch):
 
 
 PLACES = {
-    "data set": {"data": Data()},
     "model": {"model": Model},
     "rule": {"clipping": Leaving(C)},
     "rule's description": {"clipping": LeavingInPublic(C)},

@@ -4,7 +4,7 @@ import pytest
 import torch
 from one_layer import D, N, Probe, linear_loss, plan, setup
 from torch import nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
@@ -87,20 +87,6 @@ def test_a_model_that_opacus_wrapped_is_refused_and_its_own_module_trains():
     training = setup(plan(), torch.randn(N, D), model=wrapped.to_standard_module())
     training.run()
     assert training.steps_spent == 3
-
-
-def test_entries_that_become_other_examples_mid_run_are_refused_before_anything_is_spent():
-    data = Subset(TensorDataset(torch.randn(N, D)), list(range(N)))
-    model = Probe()
-    training = privet.Training(plan(), model, linear_loss, torch.optim.SGD(model.parameters(), lr=0.1), data)
-    steps = iter(training)
-    next(steps)
-    data.indices[1] = 0
-    with pytest.raises(InvalidArgumentError, match="Subset whose indices changed after"):
-        next(steps)
-    assert training.steps_spent == 1
-    data.indices[1] = 1
-    next(iter(training))
 
 
 def test_inference_mode_is_refused_before_anything_is_spent():

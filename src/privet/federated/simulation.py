@@ -35,7 +35,7 @@ from privet.gradients.methods.loop import plain_gradients
 from privet.gradients.methods.past_iterates import swap_parameters
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 from privet.reading.batches import BatchDataset, move_groups
-from privet.reading.entries import check_distinct, check_same_entries, note_entries
+from privet.reading.entries import check_distinct
 from privet.reading.rows import ExampleReader
 from privet.sampling import Indices
 from privet.units import Users
@@ -146,12 +146,11 @@ class Simulation:
             raise InvalidArgumentError("clients", "with one object twice", "different clients", "A client belongs to one entry.")
         self.clients, self.privacy_unit, self.program = len(data), data.privacy_unit, local.program(loss_fn)
         self.device = next(iter(parameters.values())).device
-        self._reader, self._entries = ExampleReader(data), note_entries(clients)
+        self._reader = ExampleReader(data)
         self.vectorised = self._try({name: each.detach() for name, each in parameters.items()}, vectorise)
 
     def gather(self, told: Round, cohort: Indices) -> ClippedSum:
         """Return the clipped sum of the cohort's updates; as for `Population`."""
-        check_same_entries(self._entries)
         total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):

@@ -30,24 +30,20 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
-from privet._utils.torch_state import leave_modes, read_modes
 from privet.accounting import Unit
 from privet.accounting import unit as whose
 from privet.clipping.clipped_sum import BatchSlice
 from privet.collate import copy_batch
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
-from privet.gradients.core.private import raise_interrupt
 from privet.reading.entries import check_distinct
-from privet.reading.generators import OwnGenerators
+from privet.reading.generators import find_generators, seed_generator
 from privet.sampling import Indices, Words
 
 EXAMPLE = "one example"
+_ODD = 0x9E37_79B9_7F4A_7C15  # so that no two generators of one kind begin alike
 # Packages whose tables are indexed by column.
 _FRAMES = ("pandas", "polars", "pyarrow")
-# An example that creates a generator which stays is read again, with that one seeded: it would otherwise depend on whether
-# another example had created it. Not more often, as a data set may create one for each example.
-_ATTEMPTS = 2
 _MAP_STYLE = "a map-style data set, whose item i is example i, such as torch.utils.data.TensorDataset(inputs, labels)"
 
 
@@ -112,20 +108,16 @@ def group_examples(examples: Sequence[Any]) -> list[Group]:
     """
     found: dict[Hashable, tuple[list[int], list[Flat]]] = {}
     for position, example in enumerate(examples):
-        if example is not UNREADABLE and (flat := _flatten(example)) is not None:
-            positions, alike = found.setdefault(_key(flat), ([], []))
-            positions.append(position)
-            alike.append(flat)
+        if example is UNREADABLE:
+            continue
+        try:
+            flat = flatten(example)
+            positions, alike = found.setdefault(flat_signature(flat), ([], []))
+        except Exception:  # of a container of the user's
+            continue
+        positions.append(position)
+        alike.append(flat)
     return [Group(torch.tensor(positions, device="cpu"), stack_flat(alike)) for positions, alike in found.values()]
-
-
-def _flatten(example: Any) -> Flat | None:
-    """Return the leaves and the structure of an example; None if a function of the user's that is asked for them raises."""
-    try:
-        return flatten(example)
-    except USER_ERRORS as error:
-        raise_interrupt(error)
-        return None
 
 
 def move_groups(groups: Iterable[Group], device: torch.device) -> Iterator[Group]:
@@ -136,23 +128,13 @@ def move_groups(groups: Iterable[Group], device: torch.device) -> Iterator[Group
     for group in groups:
         try:
             moved = group.examples.to(device)
-        except USER_ERRORS as error:
-            raise_interrupt(error)
-        else:
-            yield Group(group.positions, moved)
-
-
-def _key(flat: Flat) -> Hashable:
-    try:
-        key = flat_signature(flat)
-        hash(key)
-    except Exception:  # raised by a user-defined container
-        return object()
-    return key
+        except Exception:
+            continue
+        yield Group(group.positions, moved)
 
 
 def read_each(
-    read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool, own: OwnGenerators | None = None
+    read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool, generators: Sequence[Any] = ()
 ) -> list[Any]:
     """Read examples one after another by user code, each with its own random seed.
 
@@ -162,33 +144,29 @@ def read_each(
         seeds: for these positions, used once; fresh seeds if None.
         strict: whether to propagate exceptions. If not, an example that fails is `UNREADABLE`: an exception would reveal that it
             was drawn.
-        own: generators of random numbers of user code, which are seeded like the global ones.
+        generators: of user code, from `find_generators`; they are seeded like the global ones.
 
     Guarantee:
         The result for a position depends on its index and its seed, and on another example only if `read` keeps state between
-        calls. The global generators of torch, NumPy and Python, and its own, are restored afterwards.
+        calls. The global generators of torch, NumPy and Python are restored afterwards.
 
     Raises:
         UnsupportedModelError: if strict, an example contains a tensor that is not dense.
     """
-    numbers, found, active = (seeds or Seeds.draw()).numbers(len(indices)), [], read_modes()
-    with preserve_generators(), (own or OwnGenerators()).keep() as kept:
+    numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
+    with preserve_generators():
         for index, number in zip(indices, numbers, strict=True):
-            for _ in range(_ATTEMPTS):
-                seed_generators(number)
-                kept.seed(number)
-                try:
-                    example = read(index)
-                except USER_ERRORS as error:
-                    raise_interrupt(error)
-                    if strict:
-                        raise
-                    example = UNREADABLE
-                finally:
-                    leave_modes(active)
-                if not kept.look_again():
-                    break
-            found.append(example)
+            seed_generators(number)
+            for place, generator in enumerate(generators, start=1):
+                seed_generator(generator, (number + place * _ODD) % 2**64)
+            try:
+                found.append(read(index))
+            except KeyboardInterrupt:
+                raise
+            except USER_ERRORS:
+                if strict:
+                    raise
+                found.append(UNREADABLE)
     if strict:
         for example in found:
             _check_dense(example)
@@ -225,13 +203,6 @@ class BatchDataset(Dataset[Any], ABC):
     def read(self, indices: Indices) -> Any:
         """Return the batch of these entries."""
 
-    def _generators(self) -> OwnGenerators:
-        """Return the data set's own generators: always the same object, but not that of the data set that it is a copy of."""
-        own = vars(self).get("_own")
-        if own is None or own.owners[0] is not self:
-            own = vars(self)["_own"] = OwnGenerators(self)
-        return own
-
     @property
     def runs_user_code(self) -> bool:
         """Whether reading calls code that belongs neither to Privet nor to torch."""
@@ -245,7 +216,7 @@ class BatchDataset(Dataset[Any], ABC):
         def read(index: int) -> Any:
             return copy_batch(self.read(np.array([index])))
 
-        return group_examples(read_each(read, indices.tolist(), seeds, strict=strict, own=self._generators()))
+        return group_examples(read_each(read, indices.tolist(), seeds, strict=strict, generators=find_generators(self)))
 
     def __getitem__(self, index: int) -> Any:
         """Return one entry, without the batch dimension."""

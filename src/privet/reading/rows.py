@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ExampleReader", "join_rows", "physical_batches", "ungroup"]
 
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,12 +16,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from privet._utils.randomness import Seeds
 from privet.collate import Collate, Path, collate_one, find_floats
-from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
-from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
-from privet.reading.entries import take_snapshot
-from privet.reading.generators import OwnGenerators
+from privet.reading.generators import find_generators
 from privet.reading.tables import build_table
 from privet.reading.transfer import Packed, pack
 from privet.sampling import Indices
@@ -48,15 +47,16 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         `check_repeatable` tests it on public indices.
     """
 
-    def __init__(self, dataset: Dataset[Any], collate: Collate | None = None) -> None:
+    def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         if isinstance(dataset, BatchDataset) and collate is not None:
             raise InvalidArgumentError(
                 "collate", collate, f"None for {type(dataset).__name__}", "Pass it to the data set instead."
             )
-        self.dataset: Dataset[Any] = take_snapshot(dataset)
+        # Loops shuffle lists between epochs, which would give an entry to another person within a run.
+        self.dataset: Any = tuple(dataset) if type(dataset) is list else dataset
         self.collate = collate
         self.floats: frozenset[Path] = frozenset()
-        self._own = OwnGenerators(self.dataset, collate)
+        self._reads, self._generators = 0, list[Any]()
         self._table = build_table(self.dataset) if collate is None else None
 
     def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, list[Group]]:
@@ -83,7 +83,9 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
             return self.dataset.groups(indices, seeds, strict=strict)
         if self._table is not None:
             return self._table.read(indices)
-        return group_examples(read_each(self._read_one, indices.tolist(), seeds, strict=strict, own=self._own))
+        return group_examples(
+            read_each(self._read_one, indices.tolist(), seeds, strict=strict, generators=self._find_generators())
+        )
 
     def read_first(self, number: int) -> list[Group]:
         """Read the first examples, which are public in structure and types, and take their fields with floats for all examples.
@@ -100,7 +102,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
 
         if self.collate is not None or self._table is not None or isinstance(self.dataset, BatchDataset):
             return self.read(indices, strict=True)
-        rows = read_each(read, indices.tolist(), None, strict=True, own=self._own)
+        rows = read_each(read, indices.tolist(), None, strict=True, generators=self._find_generators())
         self.floats = frozenset(found)
         return group_examples(rows) if not found else self.read(indices, strict=True)
 
@@ -140,6 +142,12 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
     def _read_alone(self, indices: list[int]) -> list[Any]:
         return [self.examples(np.array([index], dtype=np.int64), _SAME, strict=True)[0] for index in indices]
 
+    def _find_generators(self) -> list[Any]:
+        self._reads += 1
+        if self._reads & (self._reads - 1) == 0:  # the 1st, 2nd, 4th, …: a read may create some
+            self._generators = find_generators(self.dataset, self.collate)
+        return self._generators
+
     def _read_one(self, index: int) -> Any:
         return collate_one(self.dataset[index], self.collate, self.floats)
 
@@ -154,8 +162,7 @@ def ungroup(groups: Sequence[Group], size: int, *, strict: bool = True) -> list[
         for number, position in enumerate(group.positions.tolist()):
             try:
                 found[position] = group.examples.get(number)
-            except USER_ERRORS as error:
-                raise_interrupt(error)
+            except Exception:
                 if strict:
                     raise
     return found
@@ -182,44 +189,34 @@ def join_rows(rows: Sequence[Any]) -> Any:
         if all(_is_equal(leaves[0], leaf) for leaf in leaves[1:]):
             return leaves[0]
         raise InvalidArgumentError(
-            "collate",
-            "a function that returns different tensors without a batch dimension",
+            "collate", "a function that returns different tensors without a batch dimension",
             "one whose tensors start with a batch dimension, or are the same for every example",
-        )
+        )  # fmt: skip
 
     return pytree.tree_map(joined, *rows)
 
 
 def _is_equal(one: Any, other: Any) -> bool:
-    """Return whether two batches of one are equal, where NaN equals NaN."""
+    """Return whether two batches of one are equal, where NaN equals NaN, and objects equal all others of their class."""
     (leaves, tree), (others, other_tree) = pytree.tree_flatten(one), pytree.tree_flatten(other)
     return tree == other_tree and all(map(_is_equal_leaf, leaves, others))
 
 
 def _is_equal_leaf(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        if (one.shape, one.dtype) != (other.shape, other.dtype):
             return False
         return bool(((one == other) | ((one != one) & (other != other))).all())
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+    if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
-    if one is other or type(one) is not type(other):
-        return one is other
-    try:
-        return bool(one == other) or _compares_nothing(one)
-    except Exception:
-        return True  # a comparison that fails, such as that of dataclasses with tensors, is inconclusive
-
-
-def _compares_nothing(value: object) -> bool:
-    """Return whether such objects compare by identity: then two reads always differ, and comparison is inconclusive."""
-    compare: object = type(value).__eq__
-    return compare is object.__eq__
+    return bool(one == other) if isinstance(one, str | bytes | int) else True
 
 
 def physical_batches(
     rows: ExampleReader, wanted: Iterable[PhysicalBatch], workers: int = 0
-) -> Iterable[tuple[PhysicalBatch, list[Group]]]:
+) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
     """Yield each physical batch with its groups (none if it is empty), read ahead by worker processes if there are any.
 
     Args:
@@ -228,16 +225,14 @@ def physical_batches(
         workers: number of worker processes; 0 reads in this process. The result does not depend on it, except that workers
             read no example that cannot be sent.
     """
-    return (rows[batch] for batch in wanted) if workers == 0 else _read_ahead(rows, wanted, workers)
-
-
-def _read_ahead(
-    rows: ExampleReader, wanted: Iterable[PhysicalBatch], workers: int
-) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
-    # A separate generator: the loader would otherwise draw its seed from the global one.
+    if workers == 0:
+        yield from (rows[batch] for batch in wanted)
+        return
     loader: DataLoader[Any] = DataLoader(
-        _Packing(rows), batch_size=None, sampler=wanted, num_workers=workers, collate_fn=_identity, generator=torch.Generator()
-    )
+        _Packing(rows), batch_size=None, sampler=wanted, num_workers=workers, collate_fn=_identity,
+        worker_init_fn=_ignore_interrupts,
+        generator=torch.Generator(),  # the loader would otherwise draw its seed from the global one
+    )  # fmt: skip
     for batch, packed in loader:
         yield batch, packed.unpack()
 
@@ -247,8 +242,12 @@ class _Packing(Dataset[tuple[PhysicalBatch, Packed]]):
         self._rows = rows
 
     def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, Packed]:
-        with hold_signals(), hide_warnings():
-            return batch, pack(self._rows[batch][1])
+        return batch, pack(self._rows[batch][1])
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the one that trains."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _identity(item: Any) -> Any:

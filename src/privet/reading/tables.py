@@ -26,14 +26,14 @@ class TensorTable:
     """Entries that are rows of tensors in one or more underlying data sets.
 
     Args:
-        places: tensors (n, …) of each underlying data set.
-        kinds: (P,) for each data set, the number of the first one with equal shapes.
-        place: (N,) for each entry, the number of its data set; None for a single one in the order of the entries.
-        row: (N,) for each entry, its row in that data set; None likewise.
+        tables: tensors (n, …) of each underlying data set.
+        kinds: for each of them, the number of the first one with equal shapes.
+        place: (N,) for each entry, the number of its data set; None if there is one.
+        row: (N,) for each entry, its row in that data set; None if entries are the rows in their order.
         tree: structure of one example.
     """
 
-    places: list[tuple[Tensor, ...]]
+    tables: list[tuple[Tensor, ...]]
     kinds: Positions
     place: Positions | None
     row: Positions | None
@@ -41,32 +41,29 @@ class TensorTable:
 
     def read(self, indices: Indices) -> list[Group]:
         """Return these entries: each holds its rows `tensor[i : i + 1]`."""
-        if self.place is None or self.row is None:
-            rows = torch.from_numpy(indices)
-            leaves = tuple(tensor.index_select(0, rows).unsqueeze(1) for tensor in self.places[0])
-            return [Group(torch.arange(len(indices), device="cpu"), self._examples(leaves, len(indices)))]
-        place, row = self.place[indices], self.row[indices]
-        kind = self.kinds[place]
-        return [
-            self._group(where, place[where], row[where]) for where in (np.flatnonzero(kind == one) for one in np.unique(kind))
-        ]
+        row = torch.from_numpy(indices if self.row is None else self.row[indices])
+        if self.place is None:
+            leaves = [tensor.index_select(0, row) for tensor in self.tables[0]]
+            return [self._group(torch.arange(len(indices), device="cpu"), leaves)]
+        place, groups = torch.from_numpy(self.place[indices]), []
+        kind = torch.from_numpy(self.kinds)[place]
+        for one in kind.unique():
+            where = (kind == one).nonzero().squeeze(1)
+            columns = range(len(self.tables[int(one)]))
+            groups.append(self._group(where, [self._gather(column, place[where], row[where]) for column in columns]))
+        return groups
 
-    def _group(self, positions: Positions, place: Positions, row: Positions) -> Group:
-        leaves = tuple(self._rows(column, place, row).unsqueeze(1) for column in range(len(self.places[0])))
-        return Group(torch.from_numpy(positions), self._examples(leaves, len(positions)))
+    def _group(self, positions: Tensor, leaves: list[Tensor]) -> Group:
+        rows = tuple(leaf.unsqueeze(1) for leaf in leaves)
+        return Group(positions, Examples(rows, (True,) * len(rows), self.tree, len(positions), owns_memory=True))
 
-    def _examples(self, leaves: tuple[Tensor, ...], count: int) -> Examples:
-        return Examples(leaves, (True,) * len(leaves), self.tree, count, owns_memory=True)
-
-    def _rows(self, column: int, place: Positions, row: Positions) -> Tensor:
-        used: list[int] = np.unique(place).tolist()
-        first = self.places[used[0]][column]
-        if len(used) == 1:
-            return first[torch.from_numpy(row)]
+    def _gather(self, column: int, place: Tensor, row: Tensor) -> Tensor:
+        used: list[int] = place.unique().tolist()
+        first = self.tables[used[0]][column]
         found = first.new_empty(len(row), *first.shape[1:])
         for one in used:
             here = place == one
-            found[torch.from_numpy(here)] = self.places[one][column][torch.from_numpy(row[here])]
+            found[here] = self.tables[one][column][row[here]]
         return found
 
 
@@ -77,26 +74,25 @@ def build_table(dataset: Any) -> TensorTable | None:
     """
     if not _is_sliceable(dataset):
         return None
-    if type(dataset) is TensorDataset:
-        tensors = _tensors(dataset)
-        return TensorTable([tensors], np.zeros(1, dtype=np.int64), None, None, pytree.tree_structure(tensors))
     try:
         found = list(iter_pieces(dataset))
     except InvalidArgumentError:
         return None  # `check_dataset` raises the error
+    tables = [tuple(tensor.detach() for tensor in piece.base.tensors) for piece in found]
+    if len(set(map(len, tables))) != 1:
+        return None
+    plain = type(dataset) is TensorDataset
     place, row = np.empty(len(dataset), dtype=np.int64), np.empty(len(dataset), dtype=np.int64)
     for number, piece in enumerate(found):
         place[piece.entries], row[piece.entries] = number, piece.index
-    places = [_tensors(piece.base) for piece in found]
-    if len({len(tensors) for tensors in places}) != 1:
-        return None
     seen: dict[Hashable, int] = {}
     kinds = [
         seen.setdefault(tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in tensors), number)
-        for number, tensors in enumerate(places)
+        for number, tensors in enumerate(tables)
     ]
     # default_collate turns items that are tuples into lists.
-    return TensorTable(places, np.array(kinds), place, row, pytree.tree_structure(list(places[0])))
+    tree = pytree.tree_structure(tables[0] if plain else list(tables[0]))
+    return TensorTable(tables, np.array(kinds), None if len(tables) == 1 else place, None if plain else row, tree)
 
 
 def _is_sliceable(dataset: Any) -> bool:
@@ -105,7 +101,3 @@ def _is_sliceable(dataset: Any) -> bool:
     if type(dataset) is ConcatDataset:
         return all(map(_is_sliceable, dataset.datasets))
     return type(dataset) is TensorDataset and len(dataset.tensors) > 0 and all(map(is_stackable, dataset.tensors))
-
-
-def _tensors(dataset: TensorDataset) -> tuple[Tensor, ...]:
-    return tuple(tensor.detach() for tensor in dataset.tensors)

@@ -7,40 +7,20 @@ from __future__ import annotations
 
 __all__ = ["Packed", "find_unsendable", "pack"]
 
-import math
+import io
 import pickle
-from collections.abc import Iterator
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from privet.errors import USER_ERRORS
-from privet.gradients.core.examples import Examples, is_stackable, list_children
-from privet.gradients.core.private import hide_warnings, raise_interrupt
+from privet.gradients.core.examples import Examples, is_stackable
 from privet.reading.batches import Group
 
 _ALIGNED = 16  # bytes; no dtype has larger elements
-
-
-@dataclass(frozen=True)
-class _Place:
-    """The location of a tensor in the packed memory."""
-
-    start: int
-    dtype: torch.dtype
-    shape: torch.Size
-
-    @property
-    def stop(self) -> int:
-        """One past the last byte."""
-        return self.start + math.prod(self.shape) * self.dtype.itemsize
-
-    def within(self, memory: Tensor) -> Tensor:
-        """Return the tensor at this location."""
-        return memory[self.start : self.stop].view(self.dtype).view(self.shape)
+_Place = tuple[slice, torch.dtype, torch.Size]  # of a tensor within the packed memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,106 +29,85 @@ class Packed:
 
     Args:
         memory: uint8, of all tensors.
-        groups: for each the pickled positions, leaves, marks of those that are per example, structure, and number of examples;
-            with a location in place of each dense tensor. Leaves are apart from their structure, because containers such as
-            `PackedSequence` look at their parts when they are made.
+        groups: each pickled, with a place in the memory instead of each dense tensor.
     """
 
     memory: Tensor
     groups: list[bytes]
 
     def unpack(self) -> list[Group]:
-        """Return the groups; their tensors are views of the memory. Those that cannot be unpickled are left out."""
-
-        def found(leaf: Any) -> Any:
-            return leaf.within(self.memory) if isinstance(leaf, _Place) else leaf
-
-        groups = []
-        for content in self.groups:
-            if (read := _attempt(pickle.loads, content)) is not None:
-                positions, leaves, own, structure, count = read
-                groups.append(Group(found(positions), Examples(tuple(map(found, leaves)), own, _to_tree(structure), count)))
-        return groups
+        """Return the groups; their tensors are views of the memory. Groups that cannot be unpickled are left out."""
+        found = []
+        with warnings.catch_warnings(action="ignore"):  # torch warns of its own structures
+            for content in self.groups:
+                try:
+                    group = _Unpickler(content, self.memory).load()
+                except Exception:  # an error would tell something about an example
+                    continue
+                found.append(Group(group.positions, replace(group.examples, owns_memory=False)))
+        return found
 
 
 def pack(groups: list[Group]) -> Packed:
-    """Pack groups for transfer; those with an object that cannot be pickled and unpickled are dropped, like unreadable examples.
+    """Pack groups for transfer; those with an object that cannot be pickled are dropped, like unreadable examples.
 
     Pickled here and not by the queue, whose thread would drop the whole batch, for which the training would wait forever. Whether
     a group is dropped depends on what its examples have in common: objects that are shared, and the structure.
     """
-    places: list[tuple[_Place, Tensor]] = []
-
-    def put(leaf: Any) -> Any:
-        if not is_stackable(leaf) or leaf.device.type != "cpu":
-            return leaf
-        start = -(-places[-1][0].stop // _ALIGNED) * _ALIGNED if places else 0
-        places.append((_Place(start, leaf.dtype, leaf.shape), leaf))
-        return places[-1][0]
-
-    packed = []
+    packed, places = list[bytes](), list[tuple[_Place, Tensor]]()
     for group in groups:
-        examples, used = group.examples, len(places)
-        leaves, structure = list(map(put, examples.leaves)), _to_plain(examples.tree)
-        content = _send((put(group.positions), leaves, examples.own, structure, examples.count))
-        if content is None:
+        used, file = len(places), io.BytesIO()
+        try:
+            _Pickler(file, places).dump(group)
+        except Exception:
             del places[used:]
         else:
-            packed.append(content)
-    memory = torch.empty(places[-1][0].stop if places else 0, dtype=torch.uint8, device="cpu")
+            packed.append(file.getvalue())
+    memory = torch.empty(_find_end(places), dtype=torch.uint8, device="cpu")
     for place, tensor in places:
-        place.within(memory).copy_(tensor)
+        _view(memory, place).copy_(tensor)
     return Packed(memory, packed)
 
 
-def find_unsendable(examples: Examples) -> type | None:
-    """Return the type of an object or container in examples that cannot be sent from one process to another; None if all can."""
-    return next((kind for kind, part in (*_list_leaves(examples), *_list_containers(examples.tree)) if _send(part) is None), None)
-
-
-def _list_leaves(examples: Examples) -> Iterator[tuple[type, Any]]:
-    return ((type(leaf), leaf) for leaf in examples.leaves if not is_stackable(leaf))
-
-
-def _list_containers(tree: pytree.TreeSpec) -> Iterator[tuple[type, Any]]:
-    """Yield the class and the content of each container, the innermost first, because an outer one holds the inner ones."""
-    for child in list_children(tree):
-        yield from _list_containers(child)
-    if tree.type is not None:  # of a named tuple, the context is its class
-        yield tree.context if isinstance(tree.context, type) else tree.type, _to_plain(tree)
-
-
-# Structures are sent as plain tuples: torch warns of its own class of leaves when it unpickles them.
-_LEAF = pytree.tree_structure(0)
-
-
-def _to_plain(tree: pytree.TreeSpec) -> Any:
-    return None if tree.type is None else (tree.type, tree.context, tuple(map(_to_plain, list_children(tree))))
-
-
-def _to_tree(plain: Any) -> pytree.TreeSpec:
-    return _LEAF if plain is None else pytree.TreeSpec(plain[0], plain[1], list(map(_to_tree, plain[2])))
-
-
-def _send(content: object) -> bytes | None:
-    """Return an object pickled, if it can be unpickled as well; else None.
-
-    Tensors are copied: as multiprocessing pickles them, they could be unpickled once only.
-    """
-    pickled = _attempt(pickle.dumps, content)
-    return None if pickled is None or _attempt(_is_readable, pickled) is None else pickled
-
-
-def _is_readable(pickled: bytes) -> bool:
-    pickle.loads(pickled)
-    return True
-
-
-def _attempt(function: Any, argument: Any) -> Any:
-    """Return what a function that runs methods of the user's objects returns, or None if it fails."""
+def find_unsendable(examples: Examples) -> str | None:
+    """Return why examples cannot be sent from one process to another; None if they can."""
     try:
-        with hide_warnings():
-            return function(argument)
-    except USER_ERRORS as error:
-        raise_interrupt(error)
-        return None
+        with warnings.catch_warnings(action="ignore"):
+            pickle.loads(pickle.dumps(examples))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, places: list[tuple[_Place, Tensor]]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._places = places
+
+    def persistent_id(self, part: Any) -> _Place | None:
+        """Return the place of a dense tensor in the packed memory; None for anything else, which is pickled."""
+        if not is_stackable(part) or part.device.type != "cpu":
+            return None
+        start = -(-_find_end(self._places) // _ALIGNED) * _ALIGNED
+        place = slice(start, start + part.nbytes), part.dtype, part.shape
+        self._places.append((place, part))
+        return place
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, content: bytes, memory: Tensor) -> None:
+        super().__init__(io.BytesIO(content))
+        self._memory = memory
+
+    def persistent_load(self, place: _Place) -> Tensor:
+        """Return the tensor at this place of the packed memory."""
+        return _view(self._memory, place)
+
+
+def _find_end(places: list[tuple[_Place, Tensor]]) -> int:
+    return places[-1][0][0].stop if places else 0
+
+
+def _view(memory: Tensor, place: _Place) -> Tensor:
+    within, dtype, shape = place
+    return memory[within].view(dtype).view(shape)

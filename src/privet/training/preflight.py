@@ -120,12 +120,11 @@ class Preflight:
         for groups in inputs if self.workers else ():
             kept = common_objects(groups)
             for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
-                if (kind := find_unsendable(made)) is not None:
+                if (why := find_unsendable(made)) is not None:
                     raise InvalidArgumentError(
-                        "workers", self.workers, f"0 for examples that hold an object of type {kind.__name__!r}",
-                        "It cannot be pickled and unpickled, and so not be sent by another process: leave it out of what the "
-                        "data set and collate return, define its class at the top of a file, or pass "
-                        "reading=privet.Reading(workers=0).",
+                        "workers", self.workers, "0 for examples that cannot be pickled and unpickled, and so not be sent",
+                        f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
+                        "file, or pass reading=privet.Reading(workers=0).",
                     )  # fmt: skip
 
     def _find(self) -> list[list[Examples]]:

@@ -23,7 +23,6 @@ from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch
-from privet.reading.entries import check_same_entries, note_entries
 from privet.reading.rows import ExampleReader
 from privet.sparsification import Masks
 from privet.training.checks import (
@@ -115,7 +114,7 @@ class Stepper(Unique):
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
         check_optimizer(optimizer, self._parameters, fresh=fresh)
         check_plan_suits(optimizer, plan, self._parameters)
-        self.rows, self._entries = ExampleReader(parts.dataset, parts.collate), note_entries(parts.dataset)
+        self.rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
             check_scheduler(parts.scheduler, optimizer, plan.total_steps, fresh=fresh)
         if average is not None:
@@ -247,7 +246,6 @@ class Stepper(Unique):
         refuse_anomaly_detection()
         refuse_modes()
         active = read_modes()
-        check_same_entries(self._entries)
         check_same_parameters(self._model, self._parameters, self._kinds)
         check_optimizer(self._optimizer, self._parameters, fresh=False)
         changed = None if self.preflight is None else self.preflight.check_again_if_changed()
