@@ -7,7 +7,7 @@ import json
 import pytest
 
 from privet.audit._program import guarantee
-from privet.audit._program.audited_program import AuditedProgram
+from privet.audit._program.program import AuditedProgram
 from privet.cli import main
 from privet.cli.definitions import load_definitions
 
@@ -146,13 +146,6 @@ class Worn(Items):
         self.reads += 1
         return self.items[index][0] / self.reads, self.items[index][1]
 dataset = Worn(items)
-""",
-    "neighbours in __getitems__": """
-class Centred(Items):
-    def __getitems__(self, indices):
-        mean = torch.stack([self.items[k][0] for k in indices]).mean(0)
-        return [(self.items[k][0] - mean, self.items[k][1]) for k in indices]
-dataset = Centred(items)
 """,
     "a cache of activations that the next example uses": """
 class Cache:
@@ -304,7 +297,7 @@ def failed_checks(text, tmp_path):
     with load_definitions(file, "") as given:
         values, data = given.values, given.data()
         subject = AuditedProgram(
-            values["model"], values["loss_fn"], data.dataset, values["plan"], data.collate, probe_batch=values.get("probe_batch")
+            values["model"], values["loss_fn"], values["plan"], data.dataset, data.collate, probe_batch=values.get("probe_batch")
         )  # fmt: skip
         for family in ("ISOLATION", "SENS", "ORACLE"):  # noise has its own tests
             found = guarantee.run_family(subject, family)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch.utils import _pytree as pytree
 
-from privet.audit._program.oracle import (
-    SHRINK,
-    distance,
-    moved,
-    norms_of,
-    plain_gradients,
-    relative_error,
-    size,
-    without,
-)
-from privet.audit._program.oracle import relative_error_per_example as relative_error_of_any
+from privet.audit._program.oracle import SHRINK, distance, norms_of, size
+from privet.audit._program.program import cast
+from privet.gradients.core.examples import count_examples, select_examples
+from privet.gradients.core.losses import check_losses
 
 __all__ = [
     "FORMULAS",
@@ -33,10 +28,47 @@ __all__ = [
 ]
 
 
+def without(batch, position):
+    """Return the neighbouring batch without one example."""
+    kept = [i for i in range(count_examples(batch)) if i != position]
+    return select_examples(batch, torch.tensor(kept, dtype=torch.int64))
+
+
+def plain_gradients(model, loss_fn, batch):
+    """Return per-example gradients, name → (B, *shape) float64, by a loop that shares no code with the tested methods."""
+    model, batch = copy.deepcopy(model).double(), cast(batch, torch.float64)
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    found = {name: [] for name in named}
+    for position in range(count_examples(batch)):
+        loss = check_losses(loss_fn(model, select_examples(batch, slice(position, position + 1))), 1).sum()
+        unused = [None] * len(named)
+        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True) if loss.requires_grad else unused
+        for (name, parameter), value in zip(named.items(), grads, strict=True):
+            found[name].append(torch.zeros_like(parameter) if value is None else value)
+    return {name: torch.stack(values).detach() for name, values in found.items()}
+
+
+def moved(one, other):
+    """Return the distance of two sums, with each tensor and statistic divided by its noise scale."""
+    assert one.noise_scales == other.noise_scales
+    scaled = [{name: t.double() / made.noise_scales.get(name, 1.0) for name, t in made.tensors.items()} for made in (one, other)]
+    return distance(*scaled)
+
+
+def relative_error(found, expected):
+    """Return the distance relative to the norm over all parameters, which also works for parameters with zero gradient."""
+    return distance(found, expected) / (size(expected) or 1.0)
+
+
 def relative_error_per_example(found, expected):
-    """Return the library's relative error; the expected gradient must not vanish, as that of a saturated loss does."""
+    """Return the largest relative error of an example; its gradient must not vanish, as that of a saturated loss does."""
     assert size(expected) > 0
-    return relative_error_of_any(found, expected)
+    one, other = ([{name: value[i] for name, value in each.items()} for i in range(_count(each))] for each in (found, expected))
+    return max(map(relative_error, one, other))
+
+
+def _count(gradients):
+    return len(next(iter(gradients.values())))
 
 
 def select(batch, index):

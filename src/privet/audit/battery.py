@@ -17,7 +17,7 @@ import pytest
 from privet.audit._mechanism import whitebox
 from privet.audit._mechanism.whitebox import MechanismAudit
 from privet.audit._program import guarantee
-from privet.audit._program.audited_program import AuditedProgram
+from privet.audit._program.program import AuditedProgram
 from privet.audit.checks import Check
 from privet.audit.reporting import table
 

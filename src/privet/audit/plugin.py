@@ -33,8 +33,8 @@ from torch.utils.data import Dataset
 
 from privet._utils.files import write_text
 from privet.audit._mechanism.whitebox import MechanismAudit, mechanism
-from privet.audit._program.audited_program import AuditedProgram
 from privet.audit._program.guarantee import build_subject, find_rejected, usual_plan
+from privet.audit._program.program import AuditedProgram
 from privet.audit.checks import Check
 from privet.audit.reporting import table
 from privet.collate import Collate

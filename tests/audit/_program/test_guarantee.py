@@ -15,13 +15,13 @@ from torch.utils.data import TensorDataset
 import privet
 from privet import audit
 from privet.audit._program import guarantee
-from privet.audit._program.audited_program import AuditedProgram
+from privet.audit._program.program import AuditedProgram
+from privet.audit.production import ReleaseRecorder
 from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import stepper
-from privet.training.clipped_sums import ClippedSummer
 
 PLAN = privet.Plan(
     examples=500, sampling=Poisson(25), steps=100, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(1.7)
@@ -52,7 +52,7 @@ def subject(model=None, rule=None, loss=loss_fn, examples=6):
     torch.manual_seed(0)
     model = model or nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Dropout(0.5), nn.Linear(40, 3))
     plan = PLAN if rule is None else replace(PLAN, clipping=rule)
-    return AuditedProgram.of_batch(model, loss, (torch.randn(examples, 5), torch.arange(examples) % 3), plan)
+    return AuditedProgram(model, loss, plan, batch=(torch.randn(examples, 5), torch.arange(examples) % 3))
 
 
 @pytest.mark.parametrize("family", guarantee.FAMILIES)
@@ -70,7 +70,7 @@ def test_a_correct_model_passes_every_family(family, rule):
 
 def test_models_of_tokens_need_no_real_inputs():
     model = nn.Sequential(nn.EmbeddingBag(11, 4), nn.Linear(4, 3))
-    words = AuditedProgram.of_batch(model, loss_fn, (torch.randint(0, 11, (5, 7)), torch.arange(5) % 3), PLAN)
+    words = AuditedProgram(model, loss_fn, PLAN, batch=(torch.randint(0, 11, (5, 7)), torch.arange(5) % 3))
     for family in guarantee.FAMILIES:
         assert not guarantee.find_rejected(guarantee.run_family(words, family))
 
@@ -79,7 +79,7 @@ def test_models_of_tokens_need_no_real_inputs():
 def test_examples_that_influence_each_other_are_named(module):
     found = guarantee.run_family(subject(module()), "ISOLATION")
     findings = {check.name: check.finding for check in found if check.name in guarantee.find_rejected(found)}
-    refused = findings["ISOLATION: training accepts the program"]
+    refused = findings["ISOLATION: training accepts the program and the data set"]
     assert "changes with its neighbours" in refused or "normalises over the batch" in refused
     assert len(findings) == 2  # losses in a batch, or buffers
 
@@ -92,24 +92,24 @@ def test_a_loss_of_the_whole_batch_is_named():
 @pytest.mark.parametrize("family", ["ORACLE", "SENS"])
 @pytest.mark.parametrize("factor", [1.001, 2])
 def test_a_sum_that_is_too_large_is_detected_on_the_path_of_training(family, factor, monkeypatch):
-    right = ClippedSummer.sum_draw
+    right = ReleaseRecorder.step
 
-    def wrong(*arguments):
-        summed = right(*arguments)
-        return replace(summed, tensors={name: factor * tensor for name, tensor in summed.tensors.items()})
+    def wrong(self, closure=None):
+        for parameter in self._parameters.values():
+            parameter.grad.mul_(factor)
+        return right(self, closure)
 
-    monkeypatch.setattr(ClippedSummer, "sum_draw", wrong)
+    monkeypatch.setattr(ReleaseRecorder, "step", wrong)
     assert guarantee.find_rejected(guarantee.run_family(subject(rule=Flat(0.01)), family))
 
 
 def test_an_example_that_changes_the_contribution_of_others_is_detected(monkeypatch):
-    right = ClippedSummer.sum_draw
+    right = AuditedProgram.first_step
 
-    def wrong(*arguments):
-        summed = right(*arguments)
-        return replace(summed, tensors={name: tensor / summed.norms.shape[-1] for name, tensor in summed.tensors.items()})
+    def wrong(self, model, batches, **options):
+        return {name: value / max(1, len(batches)) for name, value in right(self, model, batches, **options).items()}
 
-    monkeypatch.setattr(ClippedSummer, "sum_draw", wrong)
+    monkeypatch.setattr(AuditedProgram, "first_step", wrong)
     assert "SENS: contribution of the other examples" in guarantee.find_rejected(guarantee.run_family(subject(), "SENS"))
 
 
@@ -127,7 +127,7 @@ def test_a_parameter_without_noise_is_detected(monkeypatch):
 def test_all_checks_together_are_one_certificate():
     one = subject()
     parts = []
-    found = audit.check(one.model, loss_fn, one.dataset.batch, PLAN, observations=10_000, progress=parts.append)
+    found = audit.check(one.model, loss_fn, one.batch, PLAN, observations=10_000, progress=parts.append)
     assert found.passed, found
     assert parts[:4] == list(guarantee.FAMILIES)
     values = json.loads(found.to_json())
@@ -154,7 +154,7 @@ def test_users_with_several_examples_are_read_as_in_training():
     data = TensorDataset(torch.randn(90, 5), torch.randint(0, 3, (90,)))
     users = privet.units.Users(data, torch.arange(90) % 30, cap=2)
     plan = replace(PLAN, examples=len(users), sampling=Poisson(5), delta=1e-3, unit=users.privacy_unit)
-    one = AuditedProgram(nn.Linear(5, 3), privet.units.grouped(loss_fn), users, plan)
+    one = AuditedProgram(nn.Linear(5, 3), privet.units.grouped(loss_fn), plan, users)
     for family in ("ISOLATION", "ORACLE", "SENS"):
         found = guarantee.run_family(one, family)
         assert not guarantee.find_rejected(found), found

@@ -12,13 +12,14 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
-from privet.audit._program import isolation, model_checks
-from privet.audit._program.audited_program import AuditedProgram
+from privet.audit._program import isolation, sums
+from privet.audit._program.program import AuditedProgram
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.reporting import table, verdict
 from privet.clipping import Flat
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
+from privet.gradients.core.examples import count_examples
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 from privet.reading.batches import check_map_style
@@ -27,10 +28,10 @@ from privet.sampling import Poisson
 _OBSERVATIONS = 200_000
 # Families of checks of the model, in the order of their execution.
 FAMILIES: dict[str, Callable[[AuditedProgram], list[Check]]] = {
-    "ORACLE": model_checks.oracle_checks,
+    "ORACLE": sums.oracle_checks,
     "ISOLATION": isolation.isolation_checks,
-    "SENS": model_checks.sensitivity_checks,
-    "NOISE": model_checks.noise_checks,
+    "SENS": sums.sensitivity_checks,
+    "NOISE": sums.noise_checks,
 }
 
 
@@ -143,21 +144,15 @@ def build_subject(
         raise InvalidArgumentError(
             "batch", f"{given} of batch and dataset", "one of the two", "Prefer the data set, which allows more checks."
         )
-    if batch is not None:
-        if plan is None:
-            raise InvalidArgumentError("plan", None, "a privet.Plan, with a batch", "Without a data set, its size is unknown.")
-        if collate is not None:
-            raise InvalidArgumentError("collate", collate, "left out with a batch", "Give the data set for which it is meant.")
-        subject = AuditedProgram.of_batch(model, loss_fn, batch, plan, probe_batch)
-        number = check_map_style(subject.dataset)
-    else:
-        number = check_map_style(dataset)
-        assert dataset is not None
-        subject = AuditedProgram(model, loss_fn, dataset, plan or usual_plan(number), collate, probe_batch=probe_batch)
+    if batch is not None and plan is None:
+        raise InvalidArgumentError("plan", None, "a privet.Plan, with a batch", "Without a data set, its size is unknown.")
+    if batch is not None and collate is not None:
+        raise InvalidArgumentError("collate", collate, "left out with a batch", "Give the data set for which it is meant.")
+    number = count_examples(batch) if dataset is None else check_map_style(dataset)
     if number < 2:
         name = "dataset" if batch is None else "batch"
         raise InvalidArgumentError(name, number, "at least two examples", "The checks compare an example with others.")
-    return subject
+    return AuditedProgram(model, loss_fn, plan or usual_plan(number), dataset, collate, batch, probe_batch)
 
 
 def run_family(subject: AuditedProgram, family: str) -> list[Check]:

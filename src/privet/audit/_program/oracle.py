@@ -1,6 +1,8 @@
-"""Reference for all gradient methods: one example at a time, in float64, by plain autograd."""
+"""Reference for all gradient methods: one example at a time, by plain autograd, with sums in float64."""
 
 from __future__ import annotations
+
+__all__ = ["SHRINK", "distance", "gradients_of_each", "norms_of", "size", "weighted_sum"]
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -8,43 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from privet.clipping import Rule
-from privet.clipping.clipped_sum import ClippedSum
-from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import LossFunction, check_losses
 
 Gradients = Mapping[str, Tensor]
 
 # The engine shrinks each contribution by this factor, so that rounding cannot exceed the bound.
 SHRINK = 1 - 2**-20
-
-
-def cast(batch: Any, dtype: torch.dtype) -> Any:
-    """Return the batch with its floating-point tensors cast to this type."""
-    return pytree.tree_map(lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, batch)
-
-
-def without(batch: Any, position: int) -> Any:
-    """Return the neighbouring batch without one example."""
-    return select_examples(
-        batch, torch.tensor([i for i in range(count_examples(batch)) if i != position], dtype=torch.int64, device="cpu")
-    )
-
-
-def plain_gradients(model: nn.Module, loss_fn: LossFunction, batch: Any) -> dict[str, Tensor]:
-    """Return per-example gradients, name → (B, *shape) float64, by a loop that shares no code with the tested methods."""
-    model, batch = copy.deepcopy(model).double(), cast(batch, torch.float64)
-    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    found: dict[str, list[Tensor]] = {name: [] for name in named}
-    for position in range(count_examples(batch)):
-        loss = check_losses(loss_fn(model, select_examples(batch, slice(position, position + 1))), 1).sum()
-        unused = [None] * len(named)
-        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True) if loss.requires_grad else unused
-        for (name, parameter), value in zip(named.items(), grads, strict=True):
-            found[name].append(torch.zeros_like(parameter) if value is None else value)
-    return {name: torch.stack(values).detach() for name, values in found.items()}
 
 
 def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence[Any]) -> tuple[dict[str, Tensor], int]:
@@ -97,25 +70,3 @@ def distance(one: Gradients, other: Gradients) -> float:
     """Return the L2 distance, in float64."""
     assert {name: value.shape for name, value in one.items()} == {name: value.shape for name, value in other.items()}
     return size({name: one[name].double() - other[name].double() for name in one})
-
-
-def moved(one: ClippedSum, other: ClippedSum) -> float:
-    """Return the distance of two sums, with each tensor and statistic divided by its noise scale."""
-    assert one.noise_scales == other.noise_scales
-    scaled = [{name: t.double() / made.noise_scales.get(name, 1.0) for name, t in made.tensors.items()} for made in (one, other)]
-    return distance(*scaled)
-
-
-def relative_error(found: Gradients, expected: Gradients) -> float:
-    """Return the distance relative to the norm over all parameters, which also works for parameters with zero gradient."""
-    return distance(found, expected) / (size(expected) or 1.0)
-
-
-def relative_error_per_example(found: Gradients, expected: Gradients) -> float:
-    """Return the largest relative error of an example's gradient."""
-    examples = len(next(iter(expected.values())))
-    return max(relative_error(_one(found, i), _one(expected, i)) for i in range(examples))
-
-
-def _one(gradients: Gradients, position: int) -> dict[str, Tensor]:
-    return {name: value[position] for name, value in gradients.items()}

@@ -1,0 +1,219 @@
+"""The program that `privet check` checks: a user's model, loss and plan with a few examples."""
+
+from __future__ import annotations
+
+__all__ = ["AuditedProgram", "cast", "clone", "seeded"]
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils.data import Dataset
+
+from privet._utils.randomness import preserve_generators, seed_generators
+from privet.audit.production import ReleaseRecorder
+from privet.clipping import Rule
+from privet.clipping.gep import refuse_anchors
+from privet.collate import Collate, collate_one
+from privet.gradients import trainable
+from privet.gradients.core.examples import count_examples, select_examples, to_device
+from privet.gradients.core.losses import LossFunction
+from privet.plan import Plan
+from privet.reading.batches import BatchDataset
+from privet.sampling import FullBatch, Indices
+from privet.training import Reading, Training
+
+EXAMPLES = 16  # largest number of examples to check
+_CHUNK = 5  # examples that go through the model at once: fewer than all, and not a divisor of their number
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedProgram:
+    """A program to check before training.
+
+    Args:
+        model: the module, in the mode for training; it is copied, not changed.
+        loss_fn: (model, batch) → (B,) losses.
+        plan: plan of the training, with its noise.
+        dataset: map-style data set with at least two examples, of which at most sixteen, evenly spaced, are used; or None.
+        collate: collate function for training, list of items → batch, or None.
+        batch: examples along the first dimension of its tensors, if there is no data set.
+        probe_batch: public batch for the check before the first step of training, or None.
+    """
+
+    model: nn.Module
+    loss_fn: LossFunction
+    plan: Plan
+    dataset: Dataset[Any] | None = None
+    collate: Collate | None = None
+    batch: Any = None
+    probe_batch: Any = None
+
+    @cached_property
+    def indices(self) -> Indices:
+        """Indices of the examples to check."""
+        number = count_examples(self.batch) if self.dataset is None else len(self.dataset)  # type: ignore[arg-type]
+        return np.unique(np.linspace(0, number - 1, min(EXAMPLES, number)).astype(np.int64))
+
+    @cached_property
+    def items(self) -> list[Any]:
+        """The items of the data set to check, or batches of one if it has no items; read by user code alone."""
+
+        def read(index: int) -> Any:
+            if self.dataset is None:
+                return select_examples(self.batch, slice(index, index + 1))
+            if isinstance(self.dataset, BatchDataset):
+                return self.dataset.read(np.array([index], dtype=np.int64))
+            return self.dataset[index]
+
+        return [copy.deepcopy(seeded(index, read, index)) for index in self.indices.tolist()]
+
+    @property
+    def has_items(self) -> bool:
+        """Whether the data set has items, which are collated."""
+        return self.dataset is not None and not isinstance(self.dataset, BatchDataset)
+
+    @cached_property
+    def singles(self) -> list[Any]:
+        """The examples as batches of one on the model's device, each collated by a call of its own."""
+        device, made = next(self.model.parameters()).device, copy.deepcopy(self.items)
+        if self.has_items:
+            made = [seeded(position, collate_one, item, self.collate) for position, item in enumerate(made)]
+        return [to_device(clone(batch), device) for batch in made]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the trainable parameters; empty for a model without any, which training refuses."""
+        return [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+
+    @cached_property
+    def method(self) -> str:
+        """The method that training chooses for the program and the whole data set, after its check on public input.
+
+        Raises:
+            PrivetError: training refuses the program or the data set.
+        """
+        refuse_anchors(self.plan.clipping, "an audit")
+        model, reading = self.copy(), Reading(probe_batch=self.probe_batch)
+        trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
+        data, plan = self.dataset, self.plan
+        if data is None:
+            data, plan = _Batches(self.singles, str(plan.unit)), self.first_step_plan(len(self.singles), silent=True)
+        collate = self.collate if self.has_items else None
+        return Training(plan, model, self.loss_fn, ReleaseRecorder(model), data, collate=collate, reading=reading).method
+
+    def copy(self) -> nn.Module:
+        """Return a copy of the model."""
+        return copy.deepcopy(self.model)
+
+    def without_dropout(self, dtype: torch.dtype | None = None) -> nn.Module:
+        """Return a copy of the model without dropout, cast to a type if given; in evaluation mode if it is still random."""
+        twin = self.copy()
+        for module in twin.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd):
+                module.eval()
+            elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+                module.dropout = 0.0
+        if self._is_random(twin):
+            twin.eval()
+        return twin if dtype is None else twin.to(dtype)
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether the model or loss is random even without dropout and in evaluation mode."""
+        return self._is_random(self.without_dropout())
+
+    def _is_random(self, model: nn.Module) -> bool:
+        def losses(seed: int) -> Tensor:
+            return seeded(seed, self.loss_fn, copy.deepcopy(model), clone(self.singles[0])).nan_to_num()
+
+        with torch.no_grad(), suppress(Exception):
+            return not torch.equal(losses(0), losses(1))
+        return False
+
+    @cached_property
+    def precise_dtype(self) -> torch.dtype | None:
+        """float64 if model and loss support it, else None for their own precision."""
+        model = self.without_dropout(torch.float64)
+        try:
+            seeded(0, self.loss_fn, model, cast(self.singles[0], torch.float64)).sum().backward()
+        except Exception:  # of any kind: float64 is not supported
+            return None
+        return torch.float64
+
+    def first_step(
+        self, model: nn.Module, batches: Sequence[Any], *, silent: bool = True, clipping: Rule | None = None
+    ) -> dict[str, Tensor]:
+        """Return the sum that the optimizer receives in the first step of training on all of these examples.
+
+        Args:
+            model: the model, which the recording optimizer does not change.
+            batches: batches of one; without any, the sum is zero.
+            silent: train without noise.
+            clipping: rule in place of the plan's.
+        """
+        data = _Batches(batches, str(self.plan.unit))
+        plan, recorder = self.first_step_plan(len(data), silent=silent), ReleaseRecorder(model)
+        Training(
+            plan if clipping is None else replace(plan, clipping=clipping), model, self.loss_fn, recorder,
+            data, physical_batch_size=_CHUNK, method=self.method, reading=Reading(probe=False),
+        ).run()  # fmt: skip
+        return {name: steps[0].double() * plan.divisor for name, steps in recorder.received.items()}
+
+    def first_step_plan(self, examples: int, *, silent: bool) -> Plan:
+        """Return the plan with one step on all of this number of examples."""
+        noise = replace(self.plan.noise, multiplier=0, non_private=True) if silent else self.plan.noise
+        return replace(
+            self.plan, examples=examples, sampling=FullBatch(), steps=1, noise=noise, momentum=None, sparsification=None,
+            accept_large_delta=True,
+        )  # fmt: skip
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of the first step."""
+        factors = self.first_step_plan(len(self.indices), silent=False).bound_factors()
+        return self.plan.clipping.scale_bound(float(factors[0]))
+
+
+def seeded(seed: int, call: Callable[..., _Value], *arguments: Any) -> _Value:
+    """Return the result of a call with seeded random generators, which are restored afterwards."""
+    with preserve_generators():
+        seed_generators(seed)
+        return call(*arguments)
+
+
+def clone(batch: Any) -> Any:
+    """Return a copy of a batch with cloned tensors."""
+    return cast(batch, None)
+
+
+def cast(batch: Any, dtype: torch.dtype | None) -> Any:
+    """Return a copy of a batch with its floating-point tensors cast to a type, if one is given."""
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf.clone() if dtype is None or not leaf.is_floating_point() else leaf.clone().to(dtype)
+
+    return pytree.tree_map(copied, batch)
+
+
+class _Batches(BatchDataset):
+    """Batches of one in memory, of any shapes; at least two entries, as in a plan, of which a missing one contributes nothing."""
+
+    def __init__(self, batches: Sequence[Any], unit: str) -> None:
+        self._batches, self.privacy_unit = batches, unit
+
+    def __len__(self) -> int:
+        return max(2, len(self._batches))
+
+    def read(self, indices: Indices) -> Any:
+        return clone(self._batches[int(indices[0])])
