@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from privet.integrations.sklearn import PrivateClassifier
-from privet.models.features.minilm import pretrained, tokenizer
+from privet.models.pretrained.minilm import pretrained, tokenizer
 
 CLASSES = ["0", "1", "2", "3"]  # world, sports, business, science and technology: public
 # Components of embeddings of norm 1 hardly ever leave this range, which is known from other texts; those that do are clipped.

@@ -22,7 +22,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 import privet
 from privet.integrations.transformers import PrivateTrainer
-from privet.models.features.minilm import WIDTH, pretrained, tokenizer
+from privet.models.pretrained.minilm import WIDTH, pretrained, tokenizer
 
 ADAPTED = r".*layer\.[345]\.attention\.self\.(query|value)"
 RATES = {"head": 1e-2, "adapters": 3e-3}

@@ -8,9 +8,8 @@ from torch.utils.data import TensorDataset
 
 from privet import data
 from privet.errors import PrivetError
-from privet.models import features
-from privet.models.features import efficientnet, minilm
-from privet_experiments import RECIPES, Extent, reproduce
+from privet.models.pretrained import efficientnet, minilm
+from privet_experiments import RECIPES, Extent, features, reproduce
 
 _EXAMPLES = 64
 # A few are enough here; that the others fit their data is seen without training.

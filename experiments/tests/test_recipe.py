@@ -10,11 +10,11 @@ from privet import models
 from privet.clipping import AdaptiveQuantile, Flat
 from privet.errors import InvalidArgumentError
 from privet.models import networks
-from privet.models.features.catalogue import NORMALISED
 from privet.plan import Epochs
 from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
 from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, PublishedNumber, find, read
+from privet_experiments.features.catalogue import NORMALISED
 from privet_experiments.recipe import CHARTS
 from privet_experiments.tasks.federated.user_config import UserConfig
 from privet_experiments.tasks.metrics import VERDICTS

@@ -10,7 +10,7 @@ import torch
 import privet
 from privet.clipping import GEP, AdaptiveQuantile, Automatic, Flat, Global, Layerwise
 from privet.errors import InvalidArgumentError
-from privet.evaluation import studies
+from privet_experiments import studies
 
 NAMES = ("0.weight", "0.bias", "2.weight")
 

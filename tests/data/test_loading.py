@@ -10,7 +10,7 @@ from privet.errors import InvalidArgumentError
 
 
 def test_a_name_of_the_catalogue_takes_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setitem(loading.SETS, "mnist", replace(tiny.image_set(tiny.unreachable), name="mnist"))
+    monkeypatch.setitem(loading.published_sets(), "mnist", replace(tiny.image_set(tiny.unreachable), name="mnist"))
     folder = tiny.write_idx(tmp_path / "mine", packed=True)
     assert str(folder) in data.load("mnist", folder=folder).provenance
 

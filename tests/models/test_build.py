@@ -7,10 +7,8 @@ from privet.errors import InvalidArgumentError
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 UNFIT = {("edge-cnn", (1, 8, 8)), ("cnn", (1, 8, 8)), ("relu-cnn", (1, 8, 8))}
-# They take features of one shape, and their weights need not be here: tests/features.
-PRETRAINED = {"efficientnet-last-block", "minilm-last-layer", "minilm-lora"}
 FITTING = [
-    (name, shape) for name in models.NAMES if name not in PRETRAINED for shape in SHAPES if (name, shape) not in UNFIT
+    (name, shape) for name in models.NAMES if not models.is_pretrained(name) for shape in SHAPES if (name, shape) not in UNFIT
 ]  # fmt: skip
 OPTIONS = [
     ("bounded-linear", {"radius": 3.0, "intercept": 0.5}),

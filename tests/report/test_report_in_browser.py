@@ -17,7 +17,6 @@ from privet import report
 from privet.accounting import Event
 from privet.accounting.guarantee import tradeoff
 from privet.evaluation import tabulate
-from privet.evaluation.studies import WARNING, Observation
 from privet.report import comparison
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright, of the extra [dev]")
@@ -57,9 +56,6 @@ UNTESTED = {"evaluation": None, "metrics": None, "run": {"test_data": None}}
 def write_single(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[str, Path]]:
     """Yield pages of one run by name."""
     full = write(folder / "full", guarantee=CLAIMED, evaluation=CALIBRATED)
-    observed = [Observation(step, (0.1, 2.0, 30.0 / step), 0.7, 0.4, 2 / 3, 0.9, 0.3, {"0": 0.2}) for step in (100, 200, 300)]
-    study = {"private": False, "warning": WARNING, "observations": [one.to_dict() for one in observed]}
-    (full / "study.json").write_text(json.dumps(study), encoding="utf-8")
     yield "full", full
     yield "old", shutil.copytree(OLD_RUNS / "finished", folder / "old")
     yield "untested", write(folder / "untested", guarantee=CLAIMED, **UNTESTED)

@@ -10,12 +10,12 @@ from drawings import numbers
 
 from privet import clipping
 from privet.data import load
-from privet.evaluation.studies import WARNING
 from privet.noise import Gaussian
 from privet.plan import epochs
 from privet.runs.tasks import cross_entropy
 from privet.sampling import Poisson
 from privet_experiments import Arm, Chart, Extent, Records, reproduce
+from privet_experiments.studies import WARNING
 from privet_experiments.tasks.studies import LOOKS, STUDIES, GradientObserver, moments, numbers_of, values
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")

@@ -7,8 +7,8 @@ from torch.utils.data import TensorDataset
 
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.models.features import extracted
 from privet.runs.config import Setup
+from privet_experiments.features import extracted
 from privet_experiments.tasks.kinds import TASKS
 from privet_experiments.tasks.train_task import REGRESSION, outputs, squared_error
 

@@ -7,8 +7,7 @@ errors mention names, shapes and formats, never values.
 from privet.data.catalogue import Entry, catalogue, fetch
 from privet.data.classes import UNDECLARED
 from privet.data.dataset import DataSet
-from privet.data.download.acquisition import DataUnavailableError
-from privet.data.download.checksums import ChecksumError
+from privet.data.download.acquisition import ChecksumError, DataUnavailableError
 from privet.data.loading import load
 
 __all__ = ["UNDECLARED", "ChecksumError", "DataSet", "DataUnavailableError", "Entry", "catalogue", "fetch", "load"]

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ["SETS", "Entry", "catalogue", "fetch"]
+__all__ = ["Entry", "catalogue", "fetch", "published_sets"]
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from privet.data.download import cache, published
-from privet.data.download.published import Published
-from privet.data.sets.california_housing import CALIFORNIA_HOUSING
-from privet.data.sets.cifar10 import CIFAR10
-from privet.data.sets.covertype import COVERTYPE
+from privet.data.download import published
+from privet.data.download.published import Published, cache_file
 from privet.data.sets.digits import DIGITS
 from privet.data.sets.fashion_mnist import FASHION_MNIST
 from privet.data.sets.mnist import MNIST
-from privet.data.sets.sst2 import SST2
-from privet.data.sets.wine_quality import WINE_QUALITY_RED
 from privet.errors import choice
 
-SETS: dict[str, Published[Any]] = {
-    one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, CIFAR10, SST2, COVERTYPE, CALIFORNIA_HOUSING, WINE_QUALITY_RED)
-}
+
+@functools.cache
+def published_sets() -> Mapping[str, Published[Any]]:
+    """Return the data sets by name: Privet's own, and those of installed packages (entry points `privet.data_sets`)."""
+    others = (entry.load() for entry in entry_points(group="privet.data_sets"))
+    return {one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, *others)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Entry:
 
 def catalogue() -> tuple[Entry, ...]:
     """Return the data sets that can be loaded by name, without reading data or using the network."""
-    return tuple(_entry(one) for one in SETS.values())
+    return tuple(_entry(one) for one in published_sets().values())
 
 
 def fetch(name: str, folder: str | Path | None = None) -> Path:
@@ -66,7 +67,8 @@ def fetch(name: str, folder: str | Path | None = None) -> Path:
     Errors: InvalidArgumentError for an unknown name or a cache that cannot be written; DataUnavailableError if no source
         provides it.
     """
-    return published.fetch(SETS[choice("name", name, SETS)], folder)
+    sets = published_sets()
+    return published.fetch(sets[choice("name", name, sets)], folder)
 
 
 def _entry(one: Published[Any]) -> Entry:
@@ -80,5 +82,5 @@ def _entry(one: Published[Any]) -> Entry:
         classes=one.classes,
         licence=one.licence,
         obtained=one.obtained,
-        cached=cache.path(one.name).is_file(),
+        cached=cache_file(one.name).is_file(),
     )

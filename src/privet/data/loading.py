@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from privet.data.catalogue import SETS
+from privet.data.catalogue import published_sets
 from privet.data.classes import Declaration
 from privet.data.dataset import DataSet
 from privet.data.download import published
@@ -86,10 +86,11 @@ def load(
 def _loader(source: object) -> _Loader:
     if not isinstance(source, str | Path):
         return _Loader(partial(_TABLE.call, source), _TABLE.options)
-    if str(source) in SETS:
-        return _Loader(partial(published.load, SETS[str(source)]), frozenset({"folder"}))
+    sets = published_sets()
+    if str(source) in sets:
+        return _Loader(partial(published.load, sets[str(source)]), frozenset({"folder"}))
     for ending, loader in _FILES.items():
         if str(source).lower().endswith(ending):
             return _Loader(partial(loader.call, Path(source).expanduser()), loader.options)
-    allowed = f"one of {', '.join(SETS)} or the path of a file that ends in {', '.join(_FILES)}"
+    allowed = f"one of {', '.join(sets)} or the path of a file that ends in {', '.join(_FILES)}"
     raise InvalidArgumentError("source", str(source), allowed)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["FOR_TABLES", "NAMES", "build", "check_task", "is_pretrained"]
+__all__ = ["FOR_TABLES", "NAMES", "Network", "build", "check_task", "is_pretrained"]
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 
 import torch
 from torch import nn
@@ -16,8 +17,6 @@ from privet.models import convolutional, edges
 from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
 from privet.models.dense import bounded_linear, linear, logistic, mlp, regression_mlp
 from privet.models.edges import edge_cnn
-from privet.models.features import efficientnet, minilm
-from privet.models.pretrained import efficientnet_last_block, minilm_last_layer, minilm_lora
 from privet.models.tabular import table
 
 # Largest number of channels of an image. On a CPU, torch pools feature maps of images 3 to 11 times faster in channels-last
@@ -26,13 +25,23 @@ _CHANNELS_OF_IMAGES = 3
 
 
 @dataclass(frozen=True)
-class _Network:
+class Network:
+    """A network that can be built by name.
+
+    Args:
+        construct: function from an input shape, a number of outputs and options, which are keyword-only, to the network.
+        smallest_side: smallest side of an image in pixels; None for inputs of any shape.
+        task: the only task; None for classification and regression.
+        shape: the only accepted input shape, of a network with pretrained weights; None for others.
+    """
+
     construct: Callable[..., nn.Module]
-    smallest_side: int | None = None  # smallest side of an image in pixels; None for inputs of any shape
-    task: str | None = None  # the only task; None for classification and regression
-    shape: tuple[int, ...] | None = None  # the only accepted input shape
+    smallest_side: int | None = None
+    task: str | None = None
+    shape: tuple[int, ...] | None = None
 
     def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether it takes inputs of a shape."""
         if self.shape is not None:
             return shape == self.shape
         if self.smallest_side is None:
@@ -41,24 +50,23 @@ class _Network:
 
 
 _NETWORKS = {
-    "logistic": _Network(logistic, task="classification"),
-    "linear": _Network(linear, task="regression"),
-    "bounded-linear": _Network(bounded_linear),
-    "mlp": _Network(mlp),
-    "table": _Network(table),
-    "edge-cnn": _Network(edge_cnn, edges.SMALLEST_SIDE),
-    "cnn": _Network(cnn, convolutional.CNN_SMALLEST_SIDE),
-    "tanh-cnn": _Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
-    "strided-cnn": _Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
-    "relu-cnn": _Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
-    "scattering-cnn": _Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
-    "regression-mlp": _Network(regression_mlp, task="regression"),
-    "efficientnet-last-block": _Network(efficientnet_last_block, shape=efficientnet.LAST_BLOCK_INPUT),
-    "minilm-last-layer": _Network(minilm_last_layer, shape=(minilm.LENGTH, minilm.WIDTH)),
-    "minilm-lora": _Network(minilm_lora, shape=(minilm.LENGTH,)),
+    "logistic": Network(logistic, task="classification"),
+    "linear": Network(linear, task="regression"),
+    "bounded-linear": Network(bounded_linear),
+    "mlp": Network(mlp),
+    "table": Network(table),
+    "edge-cnn": Network(edge_cnn, edges.SMALLEST_SIDE),
+    "cnn": Network(cnn, convolutional.CNN_SMALLEST_SIDE),
+    "tanh-cnn": Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
+    "strided-cnn": Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
+    "relu-cnn": Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
+    "scattering-cnn": Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
+    "regression-mlp": Network(regression_mlp, task="regression"),
 }
 
-NAMES: tuple[str, ...] = tuple(_NETWORKS)
+# Networks of installed packages, which are imported when one is built.
+_REGISTERED = {entry.name: entry for entry in entry_points(group="privet.networks")}
+NAMES: tuple[str, ...] = (*_NETWORKS, *_REGISTERED)
 # Networks whose option `numbers` says which features are numbers scaled to [-1, 1].
 FOR_TABLES = ("table",)
 
@@ -71,16 +79,15 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     Args:
         name: one of `NAMES`.
         input_shape: shape of one input: (channels, height, width) for "edge-cnn" (sides at least 11), "cnn" (14), "tanh-cnn" (8),
-            "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2); (192, 3, 3), (48, 384) and (48,) for the pretrained
-            "efficientnet-last-block", "minilm-last-layer" and "minilm-lora", which take features of `privet.models.features`.
+            "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2).
         classes: number of outputs: classes, ≥ 2, or 1 for a regression, which "logistic" refuses.
         options: `radius` and `intercept` for "bounded-linear", `width` and `activation` for "mlp", `numbers`, `waves`, `width`
             and `activation` for "table", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn",
-            `width` for "edge-cnn" and "strided-cnn", `rank` for "minilm-lora".
-    Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks, PrivetError
-        if a package is missing, and DataUnavailableError if the weights are not available.
+            `width` for "edge-cnn" and "strided-cnn".
+    Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks of other
+        packages, PrivetError if a package is missing, and DataUnavailableError if the weights are not available.
     """
-    network = _NETWORKS[choice("name", name, NAMES)]
+    network = _find(name)
     shape = tuple(count("input_shape", side) for side in input_shape)
     if not network.fits(shape):
         raise _shape_error(name, shape)
@@ -92,7 +99,7 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
 
 def is_pretrained(name: str) -> bool:
     """Return whether a network is built with pretrained weights, which come with another package."""
-    return _NETWORKS[choice("name", name, NAMES)].shape is not None
+    return _find(name).shape is not None
 
 
 def check_task(name: str, task: str) -> None:
@@ -105,7 +112,7 @@ def check_task(name: str, task: str) -> None:
     Raises:
         InvalidArgumentError: names the task of the network, and networks for the task that was given.
     """
-    own = _NETWORKS[choice("name", name, NAMES)].task
+    own = _find(name).task
     if own not in (None, task):
         others = ", ".join(repr(other) for other, network in _NETWORKS.items() if network.task == task)
         raise InvalidArgumentError(
@@ -114,8 +121,15 @@ def check_task(name: str, task: str) -> None:
         )  # fmt: skip
 
 
+def _find(name: str) -> Network:
+    if choice("name", name, NAMES) in _NETWORKS:
+        return _NETWORKS[name]
+    registered: Network = _REGISTERED[name].load()
+    return registered
+
+
 def _shape_error(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
-    network = _NETWORKS[name]
+    network = _find(name)
     images = f"(channels, height, width) with height and width at least {network.smallest_side}"
     shapes = str(network.shape) if network.shape else images if network.smallest_side else "one dimension or more"
     allowed = f"{shapes} for the model {name!r}"
@@ -123,7 +137,7 @@ def _shape_error(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
     return InvalidArgumentError("input_shape", shape, allowed, f"Models that take this shape: {others or 'none'}.")
 
 
-def _check_options(name: str, network: _Network, options: dict[str, object]) -> None:
+def _check_options(name: str, network: Network, options: dict[str, object]) -> None:
     parameters = inspect.signature(network.construct).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for option in sorted(options.keys() - set(known)):

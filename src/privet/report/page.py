@@ -12,7 +12,7 @@ from privet.accounting.rounding import format_percent_down, format_percent_up
 from privet.evaluation import Evaluation
 from privet.report import confusion, numbers, prose, setting_rows
 from privet.report.estimates import Estimate, list_estimates, list_released
-from privet.report.figures import accountants, gradient_study
+from privet.report.figures import accountants
 from privet.report.figures.svg import Figure
 from privet.report.headline import list_numbers
 from privet.report.markup import NOTHING, Markup, element, join, table, text
@@ -170,15 +170,6 @@ def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
     return section("ε by accountant", element("div", panels(figures.get("accountants")), grid, class_="beside"))
 
 
-def _gradients(run: Run, figures: dict[str, Figure]) -> Markup:
-    if not run.observations:
-        return NOTHING
-    words = element("strong", text(gradient_study.BANNER)) + text(f" {gradient_study.ADVICE}")
-    banner = element("p", Markup(words), class_="banner", role="note")
-    drawn = (figure for name, figure in figures.items() if name.startswith(gradient_study.PREFIX))
-    return section("Gradient study", banner, panels(*drawn))
-
-
 def _settings(run: Run, _: dict[str, Figure]) -> Markup:
     defaults = setting_rows.list_defaults(run.setup)
     plan = {key: value for key, value in run.plan.items() if key != "schema"}
@@ -224,7 +215,6 @@ _SECTIONS: tuple[Section, ...] = (
     _calibration,
     _communication,
     _accountants,
-    _gradients,
     _guarantee,
     _settings,
     _releases,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatch
 
-from privet.evaluation import studies
 from privet.report.run_files import Run
 
 
@@ -118,10 +117,9 @@ _FILES = (
     ),
     Release(
         "Gradient study",
-        (studies.FILE,),
+        ("study.json",),
         ReleaseStatus.UNPROTECTED,
-        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, share neither the study "
-        "nor this report.",
+        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, do not share the study.",
     ),
 )
 _STATISTICS = Release(

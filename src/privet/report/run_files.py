@@ -15,7 +15,7 @@ from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.tradeoff import Meaning
 from privet.artifact.folder import FOLDER
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation, studies
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 
 T = TypeVar("T")
 
@@ -83,7 +83,6 @@ class Run:
         status: `status.json`.
         schema: text of `schema.toml`, the public schema of a table; empty without one.
         communication: `communication.json`, the bytes of a federated run; empty for others.
-        observations: `study.json`, the observations of a gradient study; not private.
         files: names of the visible entries of the directory, sorted; those of the model's folder one by one.
     """
 
@@ -98,7 +97,6 @@ class Run:
     status: Status | None
     schema: str
     communication: Mapping[str, Any]
-    observations: tuple[studies.Observation, ...]
     files: tuple[str, ...]
 
     def planned(self, *keys: str) -> Any:
@@ -139,7 +137,6 @@ def read(directory: Path) -> Run:
         status=_load(directory / "status.json", _status),
         schema=_load(directory / "schema.toml", str, decode=str) or "",
         communication=_load(directory / "communication.json", _communication) or {},
-        observations=_load(directory / studies.FILE, studies.read_observations) or (),
         files=_list_files(directory),
     )
 

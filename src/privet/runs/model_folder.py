@@ -21,7 +21,7 @@ from privet.artifact import (
     write_weights,
 )
 from privet.data import DataSet
-from privet.data.catalogue import SETS
+from privet.data.catalogue import published_sets
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.runs.config import Setup
 from privet.tables import Classification, Regression, Target
@@ -101,7 +101,7 @@ def write_described(
         schema=dataset.schema,
         preprocessing=dataset.preprocessing,
         guarantee=guarantee,
-        data_set=dataset.name if name in SETS else None,
+        data_set=dataset.name if name in published_sets() else None,
         weights=write_weights(folder, module),
         versions=versions,
     )

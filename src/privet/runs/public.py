@@ -10,8 +10,8 @@ from torch.utils.data import TensorDataset
 
 from privet.clipping import GEP, Rule
 from privet.data import DataSet, load
+from privet.data.sets.dead_leaves import DEVIATION, MEAN, dead_leaves
 from privet.errors import InvalidArgumentError
-from privet.models.features.dead_leaves import DEVIATION, MEAN, dead_leaves
 
 DEAD_LEAVES = "dead-leaves"
 # Made-up images, of which a step draws its anchors.

@@ -1,7 +1,11 @@
+"""The first source whose data are the published ones is used."""
+
+import hashlib
+
 import pytest
 
-from privet.data import DataUnavailableError
-from privet.data.download.acquisition import Place, get_from_first
+from privet.data import ChecksumError, DataUnavailableError
+from privet.data.download.acquisition import Place, get_from_first, require_digest
 
 
 def failing(error):
@@ -41,3 +45,11 @@ def test_the_final_error_lists_every_source_its_reason_and_the_fix():
         "  2. the web: KeyError",
         "Count them yourself.",
     ]
+
+
+@pytest.mark.parametrize("kind", ["md5", "sha256"])
+def test_only_the_bytes_with_the_checksum_pass(kind):
+    digest = hashlib.new(kind, b"bytes").hexdigest()
+    require_digest("the file", b"bytes", digest, kind)
+    with pytest.raises(ChecksumError, match=f"the file has .* instead of {digest}"):
+        require_digest("the file", b"Bytes", digest, kind)

@@ -1,6 +1,4 @@
-import io
 import subprocess
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -75,26 +73,3 @@ def test_a_download_is_bounded(tmp_path):
     assert packages.download(address, 5) == b"12345"
     with pytest.raises(ValueError, match="longer than 4 bytes"):
         packages.download(address, 4)
-
-
-def test_a_member_is_read_from_a_source_distribution_with_a_required_hash(monkeypatch):
-    written = []
-
-    def pip(command, folder):
-        written.append((folder / "requirements.txt").read_text(encoding="utf-8"))
-        with tarfile.open(folder / "thing-1.tar.gz", "w:gz") as archive:
-            entry = tarfile.TarInfo("thing-1/data.csv")
-            entry.size = 7
-            archive.addfile(entry, io.BytesIO(b"content"))
-
-    commands = fake_tool(monkeypatch, pip)
-    assert packages.sdist_member("thing==1", "ab12", "thing-1/data.csv") == b"content"
-    assert written == ["thing==1 --hash=sha256:ab12\n"]
-    assert {"--require-hashes", "--no-binary"} <= set(commands[0])
-
-
-def test_a_tar_archive_without_the_member_is_a_key_error():
-    empty = io.BytesIO()
-    tarfile.open(fileobj=empty, mode="w:gz").close()
-    with pytest.raises(KeyError):
-        packages.tar_member(empty.getvalue(), "thing")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from privet import data
-from privet.data.download import cache
+from privet.data.download.published import cache_file
 
 
 def test_digits_are_split_publicly_and_scaled_by_sixteen():
@@ -16,7 +16,7 @@ def test_digits_are_split_publicly_and_scaled_by_sixteen():
     assert (inputs.min(), inputs.max()) == (0, 1)
     assert torch.equal((inputs * 16).round() / 16, inputs)
     assert labels.unique().tolist() == list(range(10))
-    assert cache.path("digits").is_file()
+    assert cache_file("digits").is_file()
 
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):

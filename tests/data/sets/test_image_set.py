@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from privet.data import ChecksumError, DataUnavailableError
-from privet.data.download import cache, published
+from privet.data.download import published
 from privet.data.sets import image_set
 from privet.errors import InvalidArgumentError, PrivetWarning
 
@@ -50,8 +50,8 @@ def test_the_second_load_uses_the_cache_only():
 
 def test_fetch_returns_the_file_in_the_cache():
     images = tiny.image_set(lambda: tiny.ARRAYS)
-    assert published.fetch(images) == published.fetch(images) == cache.path("tiny")
-    assert cache.path("tiny").is_file()
+    assert published.fetch(images) == published.fetch(images) == published.cache_file("tiny")
+    assert published.cache_file("tiny").is_file()
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered"])
@@ -61,9 +61,24 @@ def test_a_damaged_cache_is_fetched_again(damage):
     if damage == "truncated":
         archive.write_bytes(good[:100])
     else:
-        cache.write(archive, tiny.ARRAYS._replace(y_test=tiny.ARRAYS.y_test + np.uint8(1))._asdict())
+        np.savez(archive, **tiny.ARRAYS._replace(y_test=tiny.ARRAYS.y_test + np.uint8(1))._asdict())
     assert "place 1" in published.load(tiny.image_set(lambda: tiny.ARRAYS)).provenance
     assert "the cache" in published.load(tiny.image_set(tiny.unreachable)).provenance
+
+
+def test_an_interrupted_write_leaves_only_the_old_file(monkeypatch, tmp_path):
+    target = published.fetch(tiny.image_set(lambda: tiny.ARRAYS))
+    before = target.read_bytes()
+
+    def half(file, **arrays):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", half)
+    with pytest.raises(KeyboardInterrupt):
+        published.fetch(tiny.image_set(), tiny.write_idx(tmp_path / "mine", packed=True))
+    assert target.read_bytes() == before
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_one_wrong_pixel_anywhere_is_refused():
@@ -72,7 +87,7 @@ def test_one_wrong_pixel_anywhere_is_refused():
         tiny.image_set().verify(altered)
     with pytest.raises(DataUnavailableError, match=r"place 1: t10k-images-idx3-ubyte has MD5 \w+ instead of \w+"):
         published.load(tiny.image_set(lambda: altered))
-    assert not cache.path("tiny").exists()
+    assert not published.cache_file("tiny").exists()
 
 
 def test_the_final_error_lists_sources_and_how_to_provide_the_data(tmp_path):
@@ -81,7 +96,7 @@ def test_the_final_error_lists_sources_and_how_to_provide_the_data(tmp_path):
     lines = str(caught.value).splitlines()
     assert lines[1:4] == [
         f"  1. the folder {tmp_path / 'absent'}: the folder does not exist",
-        f"  2. the cache at {cache.path('tiny')}: the file does not exist",
+        f"  2. the cache at {published.cache_file('tiny')}: the file does not exist",
         "  3. place 1: no route to host",
     ]
     assert lines[4].startswith("To provide it, name a folder (--folder) with tiny.npz or the four IDX files (train-images-idx3")

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 
 from privet.errors import InvalidArgumentError, choice, count, positive
-from privet.models.features import AS_THEY_ARE, check, extracted
+from privet_experiments.features import AS_THEY_ARE, check, extracted
 from privet_experiments.recipe import Arm, Recipe
 from privet_experiments.reproduction.pages import write
 from privet_experiments.reproduction.run_progress import track_runs

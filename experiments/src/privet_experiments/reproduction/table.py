@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.evaluation.studies import WARNING
 from privet.report import numbers
 from privet_experiments.recipe import Arm, Recipe
+from privet_experiments.studies import WARNING
 from privet_experiments.tasks.metrics import VERDICTS, format_metric
 from privet_experiments.tasks.run_record import RunRecord
 from privet_experiments.tasks.studies import numbers_of, values

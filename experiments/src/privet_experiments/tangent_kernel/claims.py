@@ -10,7 +10,7 @@ from typing import Any
 
 from privet.clipping import PSAC, PSASC, Automatic, Flat, Layerwise, Rule
 from privet.clipping.base import NormRule
-from privet.evaluation.studies.marking import WARNING, NonPrivate
+from privet_experiments.studies.marking import WARNING, NonPrivate
 from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 from privet_experiments.tangent_kernel.flow import Flow, gradient_flow
 from privet_experiments.tangent_kernel.problems import Problem, problems

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, count, positive, real
-from privet.evaluation.studies.gradients import compute_clipped_gradients
-from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import trainable
+from privet_experiments.studies.gradients import compute_clipped_gradients
+from privet_experiments.studies.marking import NonPrivate
 from privet_experiments.tangent_kernel.dynamics import GRADIENT_DESCENT, Dynamics, Motion
 from privet_experiments.tangent_kernel.kernel import UNCLIPPED, Criterion, TangentKernel, loss_of, mean_loss, tangent_kernel
 

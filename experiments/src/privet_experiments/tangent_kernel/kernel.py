@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from privet.clipping import Rule, Unclipped
-from privet.evaluation.studies.gradients import compute_clipped_gradients, preserve_random_state
-from privet.evaluation.studies.marking import NonPrivate
 from privet.gradients import per_example_gradients, trainable
+from privet_experiments.studies.gradients import compute_clipped_gradients, preserve_random_state
+from privet_experiments.studies.marking import NonPrivate
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,11 +12,11 @@ import torch
 
 from privet._utils.registry import decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
-from privet.models.features import FEATURES
 from privet.optim import scheduled_learning_rate
 from privet.plan import FORMAT, PARTS, Epochs, Plan
 from privet.runs.config import Setup
 from privet.schedules import Schedule
+from privet_experiments.features import FEATURES
 
 
 def table(name: str, value: object) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from privet import data
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.models.features import extracted
+from privet_experiments.features import extracted
 from privet_experiments.tasks.run_record import Key, RunRecord, key
 
 Advance = Callable[[int], object]

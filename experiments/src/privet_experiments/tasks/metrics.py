@@ -7,8 +7,8 @@ __all__ = ["OF_MASKS", "OF_THE_RUN", "SHARES", "VERDICTS", "format_metric"]
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from privet.evaluation.studies.mask_counts import MaskCounts
 from privet.report import numbers
+from privet_experiments.studies.mask_counts import MaskCounts
 from privet_experiments.tasks import cost
 
 if TYPE_CHECKING:

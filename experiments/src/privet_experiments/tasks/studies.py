@@ -14,9 +14,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from privet.evaluation.plain import to_plain
-from privet.evaluation.studies import WARNING, Mechanism, Observation, observe
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
+from privet_experiments.studies import WARNING, Mechanism, Observation, observe
 
 # Number of looks at a run, evenly spaced over the studied epochs.
 LOOKS = 100

@@ -16,11 +16,11 @@ from torch.utils.data import TensorDataset
 from privet import models
 from privet.data import DataSet
 from privet.evaluation import Evaluation, evaluate, evaluate_regression
-from privet.evaluation.studies.mask_counts import MaskCounts
 from privet.gradients.core.losses import LossFunction
-from privet.models.features import of_sequences
 from privet.runs.tasks import cross_entropy
 from privet.training import Training
+from privet_experiments.features import of_sequences
+from privet_experiments.studies.mask_counts import MaskCounts
 from privet_experiments.tasks.job import Advance, Job, TaskResult, load
 from privet_experiments.tasks.metrics import OF_MASKS, OF_THE_RUN
 from privet_experiments.tasks.studies import GradientObserver

@@ -13,7 +13,7 @@ from privet import artifact, data
 from privet.artifact import ENDINGS, FORMATS, MISFITS, MisfitError, Predictions, Predictor
 from privet.cli.destination import check_destination
 from privet.cli.output import Json, answer
-from privet.data.catalogue import SETS
+from privet.data.catalogue import published_sets
 from privet.errors import InvalidArgumentError, choice
 
 _FIX = "Correct them, or encode them as the schema says with --misfits as-schema."
@@ -56,7 +56,7 @@ def predict(
     artifact.check_ending(out)
     model = artifact.load(run, device=device)
     try:
-        found = _answer_public_set(model, rows) if rows in SETS else model.answer(rows, misfits=misfits)
+        found = _answer_public_set(model, rows) if rows in published_sets() else model.answer(rows, misfits=misfits)
     except MisfitError as error:
         raise MisfitError(error.found, _FIX if model.schema else error.fix) from None
     columns = artifact.list_columns(found, model.description)

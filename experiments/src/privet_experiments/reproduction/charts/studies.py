@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.evaluation.studies import WARNING
 from privet_experiments.recipe import Arm, Chart
 from privet_experiments.reproduction.charts.axes import Runs, grid_of, legend, logarithmic, styles
+from privet_experiments.studies import WARNING
 from privet_experiments.tasks.run_record import RunRecord
 
 if TYPE_CHECKING:

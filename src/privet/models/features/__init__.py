@@ -1,9 +1,0 @@
-"""Features of examples: fixed functions of a single example, which release nothing.
-
-They come from pretrained networks and fixed wavelets. Results are cached on disk, as they are the same in every run.
-"""
-
-from privet.models.features.catalogue import AS_THEY_ARE, EXTRACTORS, FEATURES, check, extracted, of_sequences
-from privet.models.features.extraction import Extractor
-
-__all__ = ["AS_THEY_ARE", "EXTRACTORS", "FEATURES", "Extractor", "check", "extracted", "of_sequences"]

