@@ -83,8 +83,8 @@ SUBLAYERS = {
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
     "privet.integrations.sklearn": ["public_facts", "transformers", "pipelines", "fitting", "estimators", "search"],
     "privet_experiments": [
-        "studies", "data_sets", "features", "networks", "tangent_kernel", "tasks", "claims", "recipe", "papers", "registry", "reproduction",
-        "cli",
+        "studies", "data_sets", "features", "networks", "tangent_kernel", "tasks", "claims", "recipe", "papers", "registry",
+        "reproduction", "cli",
     ],
 }  # fmt: skip
 MOST_FILES = 14

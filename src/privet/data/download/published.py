@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,14 +19,7 @@ from privet.data.download.acquisition import Place, get_from_first
 from privet.errors import InvalidArgumentError, PrivetWarning
 
 
-class _NamedArrays(Protocol):
-    @property
-    def _fields(self) -> tuple[str, ...]: ...
-
-    def _asdict(self) -> dict[str, Any]: ...
-
-
-A = TypeVar("A", bound=_NamedArrays)
+A = TypeVar("A", bound=NamedTuple)
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,10 @@ class Published(ABC, Generic[A]):
         if not archive.is_file():
             raise FileNotFoundError("the file does not exist")
         with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
-            return self.arrays(*(np.asarray(stored[key], self.array_type) for key in self.arrays._fields))
+            columns = {key: np.asarray(stored[key], self.array_type) for key in self.arrays._fields}
+        arrays: Any = self.arrays
+        found: A = arrays(**columns)
+        return found
 
     @abstractmethod
     def dataset(self, arrays: A, provenance: str) -> DataSet:
