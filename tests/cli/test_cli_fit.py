@@ -10,6 +10,7 @@ from privet.convex import ConvexPlan
 from privet.convex.convex_verification import verify_fit
 from privet.errors import LedgerError
 from privet.ledger import read_history
+from rounding import assert_equal_up_to_rounding
 
 
 def run(capsys, *arguments):
@@ -45,7 +46,7 @@ def test_a_fit_is_released_evaluated_stated_and_verified(capsys, tmp_path, mecha
     # The model in the folder is the release: linear on bounded rows.
     model = privet.load(out)
     weights = torch.tensor(read_history(out / "ledger")[0].answers["solution"]).view(plan.shape)
-    torch.testing.assert_close(model.module.output.weight, weights)
+    assert_equal_up_to_rounding(model.module.output.weight, weights)
 
 
 def test_a_regression_is_fitted_from_a_table(capsys, tmp_path):

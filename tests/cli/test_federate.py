@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from privet import Plan
@@ -19,6 +18,7 @@ from privet.federated import Simulation
 from privet.runs import run as runs
 from privet.runs.federated_run import FederatedSetup
 from privet.sampling import FullBatch, Poisson
+from rounding import assert_equal_up_to_rounding
 
 USERS, ROUNDS = 30, 6
 SCHEMA = """
@@ -186,7 +186,7 @@ def test_several_processes_train_the_same_clients(capsys, tmp_path, table):
         )
         assert code == 0, error
         weights.append(load_file(out / "model" / "model.safetensors")["output.weight"])
-    torch.testing.assert_close(*weights)
+    assert_equal_up_to_rounding(*weights)
 
 
 def test_users_of_an_array_are_the_clients(capsys, tmp_path):

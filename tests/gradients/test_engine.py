@@ -20,6 +20,7 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import METHODS, clipped_sum, per_example_gradients, per_example_norms, trainable
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import Engine
+from rounding import assert_equal_up_to_rounding
 
 WAYS = ["auto", *METHODS]
 MODELS = cases.by_name("logistic", "cnn", "transformer", "scalar")
@@ -217,7 +218,7 @@ def test_norms_of_parts_are_those_of_the_whole_batch():
     whole, parts = (Engine(model, case.loss, trainable(model), physical_batch_size=size) for size in (None, 2))
     expected, found = (engine.clipped_sum(split_batch(batch), Flat(0.7)).norms for engine in (whole, parts))
     assert found.shape == (1, 5)
-    assert torch.allclose(found, expected)
+    assert_equal_up_to_rounding(found, expected, precision=torch.float32)
 
 
 def test_the_engine_counts_looped_examples():
@@ -309,4 +310,4 @@ def test_how_deep_user_code_runs_depends_on_no_example_whose_gradients_cannot_be
     alone = engine.clipped_sum(split_batch(x), Flat(1e6)).sums["weight"]
     among = engine.clipped_sum(split_batch(torch.cat([x, torch.full((1, 3), 1e7)])), Flat(1e6)).sums["weight"]
     assert alone.min() > 40
-    torch.testing.assert_close(among, alone)
+    assert_equal_up_to_rounding(among, alone)

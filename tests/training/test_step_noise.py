@@ -90,7 +90,7 @@ def test_seeding_torch_does_not_repeat_the_noise():
         training = setup(plan(), torch.zeros(N, D))
         training.run()
         runs.append(training.model.w.detach().clone())
-    assert not torch.allclose(runs[0], runs[1])
+    assert not torch.allclose(runs[0], runs[1], rtol=1e-3)
 
 
 @pytest.mark.parametrize(("deviation", "expected"), [("follows the bound", (1.0, 0.5, 0.75)), ("fixed", (1.0, 1.0, 3.0))])

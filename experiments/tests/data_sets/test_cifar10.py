@@ -86,4 +86,4 @@ def test_tensors_have_channels_first_and_a_known_scale():
     inputs, labels = data.train.tensors
     assert (data.input_shape, data.pixel_range, labels.tolist()) == ((3, 32, 32), (-1.0, 1.0), LABELS[:10].tolist())
     expected = torch.from_numpy(IMAGES[:10].copy()).permute(0, 3, 1, 2) / 255 * 2 - 1
-    torch.testing.assert_close(inputs, expected)
+    assert_equal_up_to_rounding(inputs, expected)

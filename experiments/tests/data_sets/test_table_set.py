@@ -49,7 +49,7 @@ def test_inputs_are_scaled_by_constants_and_split_by_position():
     for part, rows in ((data.train, train), (data.test, test)):
         inputs, labels = part.tensors
         expected = (torch.from_numpy(ROWS[rows, :3]) - torch.tensor([1, 0, 5])) / torch.tensor([2, 1, 10])
-        torch.testing.assert_close(inputs, expected.float())
+        assert_equal_up_to_rounding(inputs, expected.float())
         assert labels.tolist() == (ROWS[rows, 3] - 1).tolist()
 
 

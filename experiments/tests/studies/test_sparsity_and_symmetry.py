@@ -65,8 +65,10 @@ def test_deviations_are_projections_of_the_gradients_around_their_mean(model, lo
     assert points.shape == (24, 2)
     assert points.sum(0).abs().max() < 1e-9
     doubled = deviations(model, lambda net, some: 2 * loss_fn(net, some), batch, seed=4)
-    assert torch.allclose(torch.tensor(doubled.points, dtype=torch.float64), 2 * points)
-    assert not torch.allclose(torch.tensor(deviations(model, loss_fn, batch, seed=5).points, dtype=torch.float64), points)
+    assert_equal_up_to_rounding(torch.tensor(doubled.points, dtype=torch.float64), 2 * points)
+    assert not torch.allclose(
+        torch.tensor(deviations(model, loss_fn, batch, seed=5).points, dtype=torch.float64), points, rtol=1e-3
+    )
     assert "NOT PRIVATE" in str(found)
 
 

@@ -42,8 +42,8 @@ def tape_of(model, loss, x):
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_outputs_and_input_gradients_are_torchs_own(kind, memory_format):
-    model, seen = nn.Sequential(nn.Conv2d(6, 6, 1), randomised(LAYERS[kind]())), Seen()
-    x = torch.randn(4, 6, 3, 2)
+    model, seen = nn.Sequential(nn.Conv2d(6, 6, 1), randomised(LAYERS[kind]())).double(), Seen()
+    x = torch.randn(4, 6, 3, 2, dtype=torch.float64)
 
     def loss(m, x):
         inputs = m[0](x).contiguous(memory_format=memory_format)
@@ -57,7 +57,7 @@ def test_outputs_and_input_gradients_are_torchs_own(kind, memory_format):
     loss(model, x).sum().backward()
     assert len(seen.items) == 4
     for found, expected in zip(seen.items[:2], seen.items[2:], strict=True):
-        assert torch.allclose(found, expected, atol=1e-5)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", LAYERS)
