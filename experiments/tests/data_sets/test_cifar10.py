@@ -14,6 +14,7 @@ from privet.data import ChecksumError
 from privet.data.sets.image_set import Arrays
 from privet_experiments.data_sets import cifar10
 from privet_experiments.data_sets.cifar10 import BATCHES, CIFAR10, encode, from_archive, from_batches, from_mosaics
+from rounding import assert_equal_up_to_rounding
 
 GENERATOR = np.random.default_rng(5)
 IMAGES = GENERATOR.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)

@@ -15,6 +15,7 @@ from privet.data.download.acquisition import Place
 from privet.data.sets.split import public_split
 from privet_experiments.data_sets import covertype, wine_quality
 from privet_experiments.data_sets.table_set import Cells, TableSet
+from rounding import assert_equal_up_to_rounding
 
 ROWS = np.array([[float(row), row / 4, 10.0 * row, row % 3 + 1] for row in range(10)])
 TEXT = "\n".join(",".join(map(str, row)) for row in ROWS)

@@ -8,6 +8,7 @@ from privet.data import DataSet
 from privet.data.sets.dead_leaves import dead_leaves
 from privet_experiments.features import normalising
 from privet_experiments.features.normalising import normalise, normalise_groups, normalise_locally, take_roots, whiten
+from rounding import assert_equal_up_to_rounding
 
 STEPS = {"roots": take_roots, "whitened": whiten, "local": normalise_locally, "groups": normalise_groups}
 

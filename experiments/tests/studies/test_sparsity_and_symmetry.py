@@ -11,6 +11,7 @@ from torch import nn
 from privet.clipping import Flat, Unclipped
 from privet.errors import InvalidArgumentError
 from privet_experiments.studies import Deviations, deviations, sparsification_effect
+from rounding import assert_equal_up_to_rounding
 
 
 def test_noise_follows_the_law_and_the_signal_recovers_from_clipping():
