@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROSE = {path: BLOCK.sub("", text) for path, text in TEXTS.items()}
 # A block of TOML that begins with the name of a file is that file; any other is a configuration to train by.
 NAMED = re.compile(r"# (\S+\.toml)\n")
 OPTIONAL = ("sklearn", "transformers", "peft", "trl", "pandas", "tensorboard", "flwr")
@@ -90,10 +91,9 @@ def read_of_privet(body):
     }
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if "privet." in TEXTS[path]], ids=name)
-def test_a_block_imports_what_it_reads(path):
+def test_a_block_imports_what_it_reads():
     """In a process of its own; here, other blocks and tests have imported all modules."""
-    for language, line, body in blocks(path):
+    for path, (language, line, body) in ((path, block) for path in DOCUMENTS for block in blocks(path)):
         if language == "python":
             read, imported = read_of_privet(body)
             assert read <= {*privet.__all__, *imported, "__version__"}, f"{name(path)}:{line}"
@@ -114,25 +114,26 @@ def anchors(text):
     return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", re.sub(r"[`*]", "", title)).strip().lower()) for title in titles}
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_links_lead_to_files_and_headings(path):
-    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", BLOCK.sub("", TEXTS[path])):
-        found = (path.parent / target).resolve() if target else path
-        assert found.exists(), f"{name(path)} leads to {target}, which does not exist"
-        if anchor:
-            assert anchor in anchors(found.read_text(encoding="utf-8")), f"{name(path)}: no heading {target}#{anchor}"
+def test_links_lead_to_files_and_headings():
+    for path in DOCUMENTS:
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", PROSE[path]):
+            found = (path.parent / target).resolve() if target else path
+            assert found.exists(), f"{name(path)} leads to {target}, which does not exist"
+            if anchor:
+                assert anchor in anchors(found.read_text(encoding="utf-8")), f"{name(path)}: no heading {target}#{anchor}"
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if "decisions" not in path.parts], ids=name)
-def test_a_name_in_the_text_exists(path):
+def test_a_name_in_the_text_exists():
     """Names of Privet, commands of make, folders and tests; decisions name what there was before, too."""
-    prose = BLOCK.sub("", TEXTS[path])
-    for each in re.findall(r"`(privet(?:\.[a-z_]\w*)+)", prose):
-        pkgutil.resolve_name(each)  # raises if there is none
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert set(re.findall(r"`make ([\w-]+)", prose)) <= set(targets)
-    for each in re.findall(r"`((?:tests|benchmarks|docs)/[\w/.-]+)[`:]", prose):
-        assert (ROOT / each).exists(), f"{name(path)} names {each}"
+    targets = {*re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)}
+    for path, prose in PROSE.items():
+        if "decisions" in path.parts:
+            continue
+        for each in re.findall(r"`(privet(?:\.[a-z_]\w*)+)", prose):
+            pkgutil.resolve_name(each)  # raises if there is none
+        assert {*re.findall(r"`make ([\w-]+)", prose)} <= targets, name(path)
+        for each in re.findall(r"`((?:tests|benchmarks|docs)/[\w/.-]+)[`:]", prose):
+            assert (ROOT / each).exists(), f"{name(path)} names {each}"
 
 
 def test_the_methods_of_the_recorder_are_those_of_the_guide():
@@ -156,11 +157,9 @@ def test_the_navigation_has_every_page():
         assert page.as_posix() in listed or f"{page.parent.as_posix()}/" in folders, f"mkdocs.yml does not list {page}"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_lines_are_shorter_than_120_characters(path):
-    prose = BLOCK.sub("", TEXTS[path])
-    long = [line for line in prose.splitlines() if len(line) >= 120 and not line.startswith("|")]
-    assert not long, f"{name(path)}: {long[0]}"
+def test_lines_are_shorter_than_120_characters():
+    lines = ((name(path), line) for path, prose in PROSE.items() for line in prose.splitlines())
+    assert not [(page, line) for page, line in lines if len(line) >= 120 and not line.startswith("|")]
 
 
 def test_the_readme_is_read_in_two_minutes():

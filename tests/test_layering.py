@@ -139,25 +139,25 @@ def arrows(package: str) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_imports_go_round_in_a_circle(package):
-    graph = arrows(package)
-    if package in SOURCES:  # the fronts, which import when a name is used
-        del graph[""]
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        pytest.fail(f"{package}: {error.args[1]}")
+def test_no_imports_go_round_in_a_circle():
+    for package in PACKAGES:
+        graph = arrows(package)
+        if package in SOURCES:  # the fronts, which import when a name is used
+            del graph[""]
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            pytest.fail(f"{package}: {error.args[1]}")
 
 
-@pytest.mark.parametrize("package", SUBLAYERS)
-def test_files_and_folders_import_from_earlier_ones_only(package):
-    order = ["__main__", *SUBLAYERS[package], ""]
-    graph = arrows(package)
-    assert graph.keys() <= {*order}, f"{graph.keys() - {*order}} have no place in the order of {package}"
-    for own, others in graph.items():
-        if own not in ("", "__main__"):
-            assert not {other for other in others if other and order.index(other) > order.index(own)}, own
+def test_files_and_folders_import_from_earlier_ones_only():
+    for package, sublayers in SUBLAYERS.items():
+        order = ["__main__", *sublayers, ""]
+        graph = arrows(package)
+        assert graph.keys() <= {*order}, f"{graph.keys() - {*order}} have no place in the order of {package}"
+        for own in graph.keys() - {"", "__main__"}:
+            later = {other for other in graph[own] if other and order.index(other) > order.index(own)}
+            assert not later, f"{package}: {own} imports from {later}"
 
 
 def test_the_core_does_not_know_the_experiments():
@@ -170,18 +170,18 @@ def test_no_two_public_classes_have_one_name():
     assert not {name for name, count in names.items() if count > 1 and not name.startswith("_")}
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name not in PACKAGES and not name.endswith("__main__")])
-def test_a_module_says_first_what_others_may_use(module):
+def test_a_module_says_first_what_others_may_use():
     """Modules in folders with an underscore are private as a whole; all others begin with `__all__`."""
-    body = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
-    names = {name for node in body for name in defined(node) if not name.startswith("_")}
-    if any(part.startswith("_") for part in module.split(".")) or not names:
-        return
-    first = next(node for node in body[1:] if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"))
-    assert "__all__" in defined(first)
-    assert isinstance(first, ast.Assign)
-    imported = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert set(ast.literal_eval(first.value)) <= names | imported
+    for module in MODULES.keys() - {*PACKAGES}:
+        body = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
+        names = {name for node in body for name in defined(node) if not name.startswith("_")}
+        if any(part.startswith("_") for part in module.split(".")) or not names:
+            continue
+        first = next(node for node in body[1:] if not (isinstance(node, ast.ImportFrom) and node.module == "__future__"))
+        assert defined(first) == ["__all__"], module
+        assert isinstance(first, ast.Assign)
+        imported = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+        assert set(ast.literal_eval(first.value)) <= names | imported, module
 
 
 def defined(node: ast.stmt) -> list[str]:
