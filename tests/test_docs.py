@@ -93,10 +93,11 @@ def read_of_privet(body):
 
 def test_a_block_imports_what_it_reads():
     """In a process of its own; here, other blocks and tests have imported all modules."""
-    for path, (language, line, body) in ((path, block) for path in DOCUMENTS for block in blocks(path)):
-        if language == "python":
-            read, imported = read_of_privet(body)
-            assert read <= {*privet.__all__, *imported, "__version__"}, f"{name(path)}:{line}"
+    for path in DOCUMENTS:
+        for language, line, body in blocks(path):
+            if language == "python":
+                read, imported = read_of_privet(body)
+                assert read <= {*privet.__all__, *imported, "__version__"}, f"{name(path)}:{line}"
 
 
 def test_every_public_name_is_found_in_a_process_of_its_own():

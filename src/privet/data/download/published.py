@@ -18,7 +18,6 @@ from privet.data.dataset import DataSet
 from privet.data.download.acquisition import Place, get_from_first
 from privet.errors import InvalidArgumentError, PrivetWarning
 
-
 A = TypeVar("A", bound=NamedTuple)
 
 
