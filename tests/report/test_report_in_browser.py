@@ -80,18 +80,13 @@ def write_several(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[st
         )
         for number in range(1, 6)
     ]
-    swept = [write(folder / f"steps-{number}", plan={"steps": 10**number}) for number in range(1, 6)]
-    grid = [
-        write(folder / f"{bound}-{rate}", plan={"clipping": {"kind": "Flat", "bound": bound}}, run={"learning_rate": rate})
-        for bound in (0.1, 0.2) for rate in (1.0, 2.0, 4.0)
-    ]  # fmt: skip
-    for name, members in (("two runs", runs[:2]), ("five runs", runs), ("a trend", swept), ("a grid", grid)):
+    for name, members in (("two runs", runs[:2]), ("five runs", runs)):
         yield name, comparison.write(members, folder / f"page of {name}")
 
 
 PAGES = (
     "full", "old", "untested", "unfinished", "unbounded", "regression", "long names",
-    "two runs", "five runs", "a trend", "a grid",
+    "two runs", "five runs",
 )  # fmt: skip
 
 
@@ -152,12 +147,11 @@ def test_dark_is_dark(show):
     assert show("full", 800, "dark").evaluate(colour) != "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("name", ["full", "five runs"])
-def test_the_five_numbers_and_a_figure_are_on_the_first_screen(show, name):
+def test_the_five_numbers_and_a_figure_are_on_the_first_screen(show):
     bottom = "(what) => document.querySelector(what).getBoundingClientRect().bottom"
-    page = show(name, 1280)
+    page = show("full", 1280)
     assert page.evaluate(bottom, ".tile:last-child") < page.evaluate(bottom, "svg") < 900
-    assert show(name, 390).evaluate(bottom, ".tile:last-child") < 900
+    assert show("full", 390).evaluate(bottom, ".tile:last-child") < 900
 
 
 def test_print_shows_what_is_folded_on_white(show):

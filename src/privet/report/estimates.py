@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Estimate", "headline", "list_estimates", "list_released"]
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation, wilson_interval
@@ -57,31 +57,28 @@ class Estimate:
         return f"{numbers.format_measurement(low)} to {numbers.format_measurement(high)}"
 
 
-# Name, field of an evaluation, whether it is a share, and definition.
-_CLASSIFICATION = (
-    ("Accuracy", "accuracy", True, "Fraction of test examples that are classified correctly."),
-    ("Balanced accuracy", "balanced_accuracy", True, "Mean over the classes of the fraction that is classified correctly."),
-    ("Negative log-likelihood", "negative_log_likelihood", False, "Mean of −ln p(true class), in nats."),
-    ("Brier score", "brier", False, "Mean squared error of the probability vector: 0 is best, 2 is worst."),
-    ("Expected calibration error", "expected_calibration_error", True, "Mean gap between confidence and accuracy."),
-    (
-        "Root mean square calibration error",
-        "root_mean_square_calibration_error",
-        True,
-        "Root mean square of these gaps, which weights large gaps more.",
+# Field of an evaluation → name, whether it is a share, and definition; the most important first.
+_CLASSIFICATION = {
+    "accuracy": ("Accuracy", True, "Fraction of examples that are classified correctly."),
+    "balanced_accuracy": ("Balanced accuracy", True, "Mean over the classes of the fraction that is classified correctly."),
+    "negative_log_likelihood": ("Negative log-likelihood", False, "Mean of −ln p(true class), in nats."),
+    "brier": ("Brier score", False, "Mean squared error of the probability vector: 0 is best, 2 is worst."),
+    "expected_calibration_error": ("Expected calibration error", True, "Mean gap between confidence and accuracy."),
+    "root_mean_square_calibration_error": (
+        "Root mean square calibration error", True, "Root mean square of these gaps, which weights large gaps more.",
     ),
-    ("Maximum calibration error", "maximum_calibration_error", True, "Gap in the worst bin, however few examples it has."),
-)
-
-
-# Field of an evaluation → name and definition.
-_ERRORS = {
-    "root_mean_squared_error": ("RMSE", "Root mean squared error, in the unit of the target."),
-    "mean_absolute_error": (
-        "MAE",
-        "Mean absolute error: the mean distance of a prediction from its target, in the target's unit.",
+    "maximum_calibration_error": (
+        "Maximum calibration error", True, "Gap in the worst bin, however few examples it has.",
     ),
-}
+}  # fmt: skip
+_REGRESSION = {
+    "root_mean_squared_error": ("RMSE", False, "Root mean squared error, in the unit of the target."),
+    "mean_absolute_error": ("MAE", False, "Mean distance of a prediction from its target, in the unit of the target."),
+    "r_squared": (
+        "R²", False, "Fraction of the targets' variance that the predictions explain: 1 is best, 0 is the mean target.",
+    ),
+}  # fmt: skip
+_HIGHER_IS_BETTER = frozenset({"accuracy", "r_squared"})
 
 
 def list_estimates(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estimate, ...]:
@@ -90,19 +87,17 @@ def list_estimates(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estim
     Accuracy is a proportion, so it has the Wilson interval at every step of a training and in every comparison. All other
     numbers have the bootstrap interval that was computed with the evaluation.
     """
-    found = _classification(evaluation) if isinstance(evaluation, Evaluation) else _regression(evaluation)
-    return tuple(found)
+    own: dict[str, tuple[float, float] | None]
+    if isinstance(evaluation, Evaluation):
+        known, own = _CLASSIFICATION, {"accuracy": wilson_interval(evaluation.accuracy, evaluation.examples)}
+    else:
+        known, own = _REGRESSION, {"root_mean_squared_error": evaluation.error_interval}
+    return _collect(known, {field: getattr(evaluation, field) for field in known}, {**evaluation.intervals, **own})
 
 
 def list_released(estimate: HeldOutEstimate) -> tuple[Estimate, ...]:
     """Return the released numbers of held-out private data, the most important first; their intervals include the noise."""
-    found = []
-    for field in ("accuracy", *_ERRORS):
-        if field in estimate.metrics:
-            name, definition = _ERRORS.get(field, ("Accuracy", "Fraction of held-out examples that are classified correctly."))
-            value, interval, counted = estimate.metrics[field], estimate.intervals.get(field), field == "accuracy"
-            found.append(Estimate(name, value, interval, definition, is_share=counted, higher_is_better=counted))
-    return tuple(found)
+    return _collect(_CLASSIFICATION | _REGRESSION, estimate.metrics, estimate.intervals)
 
 
 def headline(evaluation: Evaluation | RegressionEvaluation) -> Estimate:
@@ -110,37 +105,13 @@ def headline(evaluation: Evaluation | RegressionEvaluation) -> Estimate:
     return list_estimates(evaluation)[0]
 
 
-def _classification(evaluation: Evaluation) -> Iterator[Estimate]:
-    for name, field, is_share, definition in _CLASSIFICATION:
-        value = getattr(evaluation, field)
-        if value is None:
-            continue
-        counted = field == "accuracy"
-        interval = wilson_interval(value, evaluation.examples) if counted else evaluation.intervals.get(field)
-        yield Estimate(name, value, interval, definition, is_share, higher_is_better=counted)
-
-
-def _regression(evaluation: RegressionEvaluation) -> Iterator[Estimate]:
-    yield Estimate(
-        "RMSE",
-        evaluation.root_mean_squared_error,
-        evaluation.error_interval,
-        _ERRORS["root_mean_squared_error"][1],
-        is_share=False,
+def _collect(
+    known: Mapping[str, tuple[str, bool, str]],
+    values: Mapping[str, float | None],
+    intervals: Mapping[str, tuple[float, float] | None],
+) -> tuple[Estimate, ...]:
+    return tuple(
+        Estimate(name, value, intervals.get(field), definition, is_share, field in _HIGHER_IS_BETTER)
+        for field, (name, is_share, definition) in known.items()
+        if (value := values.get(field)) is not None
     )
-    yield Estimate(
-        "MAE",
-        evaluation.mean_absolute_error,
-        evaluation.intervals.get("mean_absolute_error"),
-        _ERRORS["mean_absolute_error"][1],
-        is_share=False,
-    )
-    if evaluation.r_squared is not None:
-        yield Estimate(
-            "R²",
-            evaluation.r_squared,
-            evaluation.intervals.get("r_squared"),
-            "Fraction of the targets' variance that the predictions explain: 1 is best, 0 is the mean target.",
-            is_share=False,
-            higher_is_better=True,
-        )

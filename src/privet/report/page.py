@@ -1,127 +1,130 @@
-"""Assemble the report page of one run: five numbers and their figures first, details folded."""
+"""The report page of one run, and the templates of all pages."""
 
 from __future__ import annotations
 
-__all__ = ["Section", "render_page"]
+__all__ = ["Table", "noted", "render_page", "render_template"]
 
+import functools
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup, escape
 
 from privet.accounting.rounding import format_percent_down, format_percent_up
 from privet.evaluation import Evaluation
-from privet.report import confusion, numbers, prose, setting_rows
+from privet.report import numbers, prose, setting_rows
 from privet.report.estimates import Estimate, list_estimates, list_released
 from privet.report.figures import accountants
 from privet.report.figures.svg import Figure
 from privet.report.headline import list_numbers
-from privet.report.markup import NOTHING, Markup, element, join, table, text
 from privet.report.releases import Release, list_releases
 from privet.report.run_files import Run
-from privet.report.sections import document, fold, panels, section, tiles
 
-_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
-
-Section = Callable[[Run, dict[str, Figure]], Markup]
+_MOST_CLASSES = 20  # of which columns fit on a page
 
 
-def render_page(run: Run, figures: tuple[Figure, ...]) -> str:
-    """Return the report as one HTML document without external resources.
+class Table(NamedTuple):
+    """A table of a page.
+
+    Args:
+        head: column headings; empty for a table without headings.
+        rows: one cell per column, as text or as markup; the first is the heading of its row.
+        kind: CSS class.
+        marked: numbers of the columns to highlight, from 0.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    kind: str
+    marked: Sequence[int] = ()
+
+
+def render_template(name: str, **context: Any) -> str:
+    """Return a page without external resources; all values but markup are escaped.
+
+    Args:
+        name: file in `assets`.
+        context: what the template shows.
+    """
+    return _environment().get_template(name).render(context)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("privet.report", "assets"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    filters: dict[str, Any] = {
+        "epsilon": numbers.format_epsilon, "power_of_ten": numbers.format_power_of_ten, "value": numbers.format_value,
+        "prose": prose.to_markup,
+    }  # fmt: skip
+    found.filters.update(filters)
+    return found
+
+
+def noted(value: str, note: str) -> Markup:
+    """Return a cell with a note under its value, if there is one."""
+    return Markup('{}<span class="note">{}</span>').format(value, note) if note else escape(value)
+
+
+def render_page(run: Run, drawn: Sequence[Figure]) -> str:
+    """Return the report of a run as one HTML document: five numbers and their figures first, details folded.
 
     Args:
         run: contents of a run directory.
-        figures: its rendered figures; each section takes the ones that it shows.
+        drawn: its rendered figures; each section takes the ones that it shows.
     """
-    named = {figure.name: figure for figure in figures}
-    return document(f"{_subject(run)}: Privet report", join(part(run, named) for part in _SECTIONS))
-
-
-def _subject(run: Run) -> str:
     words = [str(run.setup[key]) for key in ("model", "data") if run.setup.get(key)]
-    return " on ".join(words) or run.directory.resolve().name
-
-
-def _header(run: Run, figures: dict[str, Figure]) -> Markup:
-    return element(
-        "header",
-        element("p", text("Private training report"), class_="kicker"),
-        element("h1", text(_subject(run))),
-        *(element("p", words, class_="banner", role="note") for words in _banners(run)),
-        tiles(list_numbers(run)),
-        panels(*map(figures.get, ("quality", "epsilon", "attack"))),
+    subject = " on ".join(words) or run.directory.resolve().name
+    return render_template(
+        "run.html",
+        title=f"{subject}: Privet report",
+        subject=subject,
+        run=run,
+        banners=list(_banners(run)),
+        numbers=list_numbers(run),
+        figures=lambda *names: [figure for name in names for figure in drawn if figure.name == name],
+        attacks=_attacks(run),
+        estimates=_estimates(list_estimates(run.evaluation)) if run.evaluation else None,
+        classes=_name_classes(run, len(run.evaluation.confusion)) if isinstance(run.evaluation, Evaluation) else [],
+        most_classes=_MOST_CLASSES,
+        released=_estimates(list_released(run.held_out)) if run.held_out else None,
+        communication=_communication(run),
+        accountants=_accountants(run),
+        settings=list(_settings(run)),
+        releases=Table(("Output", "Files", "Status", "Reason"), list(map(_release, list_releases(run))), "releases"),
     )
 
 
-def _banners(run: Run) -> Iterator[Markup]:
+def _banners(run: Run) -> Iterator[tuple[str, str]]:
     if run.status and not run.status.complete:
         spent = next((m.epsilon for m in reversed(run.measurements) if m.epsilon is not None), None)
         so_far = "" if spent is None else f" ε at the last recorded step: {numbers.format_epsilon(spent)}."
         planned = "" if run.status.steps_planned is None else f" of {run.status.steps_planned:,} planned"
-        words = f" {run.status.steps_done:,}{planned} steps are done.{so_far}"
-        yield Markup(element("strong", text("This run is unfinished.")) + text(words))
+        yield "This run is unfinished.", f"{run.status.steps_done:,}{planned} steps are done.{so_far}"
     if run.guarantee and math.isinf(run.guarantee.epsilon):
-        words = " ε is infinite, so there is no guarantee: treat the model like its training examples."
-        yield Markup(element("strong", text("No privacy.")) + text(words))
+        yield "No privacy.", "ε is infinite, so there is no guarantee: treat the model like its training examples."
 
 
-def _guarantee(run: Run, _: dict[str, Figure]) -> Markup:
-    words = prose.to_markup(run.guarantee.prose) if run.guarantee else NOTHING
-    return fold("The guarantee", "what it covers, what it assumes and how it was computed", words)
-
-
-def _meaning(run: Run, figures: dict[str, Figure]) -> Markup:
+def _attacks(run: Run) -> Table | None:
     known = run.guarantee.meaning if run.guarantee else None
     if known is None:
-        return NOTHING
+        return None
+    rare, few = (format_percent_up(share) for share in (known.found_at_one_in_a_thousand, known.found_at_one_in_a_hundred))
     rows = (
         ("True minus false positive rate", f"at most {format_percent_up(known.advantage)}", "0 %"),
-        (
-            "True positive rate at 0.1 % false positives",
-            f"at most {format_percent_up(known.found_at_one_in_a_thousand)}",
-            "0.1 %",
-        ),
-        ("True positive rate at 1 % false positives", f"at most {format_percent_up(known.found_at_one_in_a_hundred)}", "1 %"),
+        ("True positive rate at 0.1 % false positives", f"at most {rare}", "0.1 %"),
+        ("True positive rate at 1 % false positives", f"at most {few}", "1 %"),
         ("Error rate if membership is a fair coin flip", f"at least {format_percent_down(known.bayes_risk)}", "50 %"),
     )
-    grid = table(("Membership attack", "Limit", "Guessing"), (tuple(map(text, row)) for row in rows))
-    return section("What an attacker can learn", element("div", grid, panels(figures.get("profile")), class_="beside"))
+    return Table(("Membership attack", "Limit", "Guessing"), rows, "")
 
 
-def _test_set(run: Run, _: dict[str, Figure]) -> Markup:
-    evaluation, origin = run.evaluation, run.setup.get("test_data")
-    if evaluation is None:
-        return NOTHING
-    source = f", from {origin}" if origin else ""
-    summary = element("p", text(f"{evaluation.examples:,} test examples{source}."))
-    matrix = _confusion(evaluation, run) if isinstance(evaluation, Evaluation) else NOTHING
-    return section("Test set", summary, _estimates(list_estimates(evaluation)), matrix)
-
-
-def _held_out(run: Run, _: dict[str, Figure]) -> Markup:
-    found = run.held_out
-    if found is None:
-        return NOTHING
-    level = f"ε = {numbers.format_epsilon(found.epsilon)} and δ = {numbers.format_power_of_ten(found.delta)}"
-    words = (
-        f"{found.examples:,} private {found.unit}s that no step used. The numbers were released with noise, at "
-        f"{level.replace(' = ', _EQUALS)}, which the guarantee includes; the intervals include the noise."
-    )
-    return section("Held-out private data", element("p", text(words)), _estimates(list_released(found)))
-
-
-def _estimates(found: Sequence[Estimate]) -> Markup:
-    rows = (tuple(map(text, (one.name, one.shown, one.interval_shown, one.definition))) for one in found)
-    return table(("Metric", "Value", "95 % interval", "Definition"), rows, class_="estimates")
-
-
-def _confusion(evaluation: Evaluation, run: Run) -> Markup:
-    classes = len(evaluation.confusion)
-    if classes > confusion.LARGEST:
-        return element("p", text(f"The confusion matrix has {classes:,} classes, too many to show; see evaluation.json."))
-    legend = element("p", text("Rows are true classes, columns are predicted classes."), class_="note")
-    return join(
-        (element("h3", text("Confusion matrix")), legend, confusion.to_markup(evaluation.confusion, _name_classes(run, classes)))
-    )
+def _estimates(found: Sequence[Estimate]) -> Table:
+    rows = [(one.name, one.shown, one.interval_shown, one.definition) for one in found]
+    return Table(("Metric", "Value", "95 % interval", "Definition"), rows, "estimates")
 
 
 def _name_classes(run: Run, classes: int) -> list[str]:
@@ -131,91 +134,40 @@ def _name_classes(run: Run, classes: int) -> list[str]:
     return list(map(str, known)) if len(known) == classes else list(map(str, range(classes)))
 
 
-def _calibration(_: Run, figures: dict[str, Figure]) -> Markup:
-    return section("Calibration", panels(*map(figures.get, ("calibration", "confidence", "true-class"))))
-
-
-def _communication(run: Run, figures: dict[str, Figure]) -> Markup:
+def _communication(run: Run) -> Table | None:
     if not run.communication:
-        return NOTHING
-    cohort, rounds = run.communication["cohort"], run.communication["rounds"]
-    words = (
-        f"Bytes of messages, without the headers of a transport, for the expected {numbers.format_value(cohort)} clients in each "
-        f"of {rounds:,} rounds. How many answered is private, and not counted."
-    )
-    named = {"client": "A client in a round", "round": "A round", "epoch": "An epoch", "run": "The run"}
+        return None
+    parts = {"client": "A client in a round", "round": "A round", "epoch": "An epoch", "run": "The run"}
     columns = {"up": "Sent by clients", "dense_up": "Dense", "down": "Received by clients", "dense_down": "Dense"}
-    rows = (
-        tuple(map(text, (name, *(numbers.format_bytes(run.communication[part][column]) for column in columns))))
-        for part, name in named.items()
-    )
-    grid = table(("Bytes of", *columns.values()), rows)
-    drawn = element("div", panels(figures.get("communication")), grid, class_="beside") if "communication" in figures else grid
-    return section("Communication", element("p", text(words)), drawn)
+    rows = [
+        (name, *(numbers.format_bytes(run.communication[part][column]) for column in columns)) for part, name in parts.items()
+    ]
+    return Table(("Bytes of", *columns.values()), rows, "")
 
 
-def _accountants(run: Run, figures: dict[str, Figure]) -> Markup:
-    if not run.guarantee or not run.guarantee.epsilon_by_accountant:
-        return NOTHING
-    claims = [(accountants.describe(key), value) for key, value in run.guarantee.epsilon_by_accountant.items()]
-    rows = (
+def _accountants(run: Run) -> Table | None:
+    claims = run.guarantee.epsilon_by_accountant if run.guarantee else {}
+    rows = [
         (
-            Markup(text(known.name) + element("span", text(f" {known.full_name}"), class_="note")),
-            text(known.show(value)),
-            Markup(text(known.direction) + (NOTHING if known.is_bound else element("span", text(known.meaning), class_="note"))),
+            noted(known.name, f" {known.full_name}"),
+            known.show(value),
+            noted(known.direction, "" if known.is_bound else known.meaning),
         )
-        for known, value in claims
-    )
-    grid = table(("Accountant", "ε", "Relation to the true ε"), rows, class_="accountants")
-    return section("ε by accountant", element("div", panels(figures.get("accountants")), grid, class_="beside"))
+        for known, value in ((accountants.describe(key), value) for key, value in claims.items())
+    ]
+    return Table(("Accountant", "ε", "Relation to the true ε"), rows, "accountants") if rows else None
 
 
-def _settings(run: Run, _: dict[str, Figure]) -> Markup:
+def _settings(run: Run) -> Iterator[tuple[str, Table]]:
     defaults = setting_rows.list_defaults(run.setup)
     plan = {key: value for key, value in run.plan.items() if key != "schema"}
     setup = {key: value for key, value in run.setup.items() if key != "defaults"}
-    parts = [
-        part
-        for title, values in (("Plan", plan), ("Training", setup))
-        if values
-        for part in (element("h3", text(title)), _rows(values, defaults))
-    ]
-    if run.schema:
-        schema = element("pre", element("code", text(run.schema.strip())))
-        parts += (element("h3", text("Schema of the table")), element("div", schema, class_="scroll"))
-    return fold("Settings", "the plan and the training; what is off is left out", *parts)
+    for title, values in (("Plan", plan), ("Training", setup)):
+        if values:
+            yield title, Table((), list(setting_rows.flatten(values, defaults)), "settings")
 
 
-def _rows(values: Mapping[str, Any], defaults: Container[str]) -> Markup:
-    return table((), ((text(name), text(value)) for name, value in setting_rows.flatten(values, defaults)), class_="settings")
-
-
-def _releases(run: Run, _: dict[str, Figure]) -> Markup:
-    rows = ((text(release.what), _files(release), _status(release), text(release.why)) for release in list_releases(run))
-    return fold(
-        "What may be shared",
-        "the files of this run, and which of them the guarantee covers",
-        table(("Output", "Files", "Status", "Reason"), rows, class_="releases"),
-    )
-
-
-def _files(release: Release) -> Markup:
-    return join((element("code", text(name)) for name in release.files), separator=", ")
-
-
-def _status(release: Release) -> Markup:
-    return element("span", text(release.status.value), class_=f"status {release.status.name.lower()}")
-
-
-_SECTIONS: tuple[Section, ...] = (
-    _header,
-    _meaning,
-    _test_set,
-    _held_out,
-    _calibration,
-    _communication,
-    _accountants,
-    _guarantee,
-    _settings,
-    _releases,
-)
+def _release(release: Release) -> tuple[str, ...]:
+    files = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in release.files)
+    status = Markup('<span class="status {}">{}</span>').format(release.status.name.lower(), release.status.value)
+    return release.what, files, status, release.why

@@ -5,11 +5,9 @@ from __future__ import annotations
 __all__ = ["to_markup"]
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
-from privet.report.markup import Markup, element, join, text
+from markupsafe import Markup, escape
 
 # Element → pattern at the start of a line. A line that matches none continues the line before it.
 _MARKS = {
@@ -17,17 +15,10 @@ _MARKS = {
     "ol": re.compile(r"\s*\d+[.)]\s+(?=\S)"),
     "h3": re.compile(r"#{1,6}\s+(?=\S)"),
 }
-_LISTS = frozenset({"ul", "ol"})
 _INLINE = (
     (re.compile(r"`([^`]+)`"), r"<code>\1</code>"),
     (re.compile(r"\*\*(.+?)\*\*"), r"<strong>\1</strong>"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    kind: str
-    content: str
 
 
 def to_markup(prose: str) -> Markup:
@@ -37,32 +28,32 @@ def to_markup(prose: str) -> Markup:
         prose: text in which blank lines separate paragraphs; lines that begin with `-`, `*` or a number are list items, lines
             that begin with `#` are headings. HTML in it is escaped.
     """
-    return join(_render(kind, list(blocks)) for kind, blocks in groupby(_parse_blocks(prose), lambda block: block.kind))
+    blocks = groupby(_parse_blocks(prose), lambda block: block[0])
+    return Markup("\n").join(_render(kind, [_render_inline(words) for _, words in found]) for kind, found in blocks)
 
 
-def _parse_blocks(prose: str) -> Iterator[_Block]:
-    current: _Block | None = None
+def _parse_blocks(prose: str) -> list[tuple[str, str]]:
+    """Return element and content of each block."""
+    found: list[tuple[str, str]] = []
+    goes_on = False
     for line in prose.splitlines():
         kind = next((name for name, mark in _MARKS.items() if mark.match(line)), "p" if line.strip() else "")
-        if kind == "p" and current and current.kind != "h3":
-            current = _Block(current.kind, f"{current.content} {line.strip()}")
-            continue
-        if current:
-            yield current
-        mark = _MARKS.get(kind)
-        current = _Block(kind, (mark.sub("", line, count=1) if mark else line).strip()) if kind else None
-    if current:
-        yield current
+        if kind == "p" and goes_on:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        elif kind:
+            found.append((kind, (_MARKS[kind].sub("", line, count=1) if kind in _MARKS else line).strip()))
+        goes_on = kind not in ("", "h3")
+    return found
 
 
-def _render(kind: str, blocks: list[_Block]) -> Markup:
-    if kind in _LISTS:
-        return element(kind, *(element("li", _render_inline(block.content)) for block in blocks))
-    return join(element(kind, _render_inline(block.content)) for block in blocks)
+def _render(kind: str, contents: list[Markup]) -> Markup:
+    if kind in ("ul", "ol"):
+        return Markup(f"<{kind}>") + Markup("").join(map(Markup("<li>{}</li>").format, contents)) + Markup(f"</{kind}>")
+    return Markup("\n").join(map(Markup(f"<{kind}>{{}}</{kind}>").format, contents))
 
 
 def _render_inline(content: str) -> Markup:
-    marked = text(content)
+    marked = str(escape(content))
     for pattern, replacement in _INLINE:
-        marked = Markup(pattern.sub(replacement, marked))
-    return marked
+        marked = pattern.sub(replacement, marked)
+    return Markup(marked)

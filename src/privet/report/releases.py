@@ -44,117 +44,80 @@ class Release:
 _WEIGHTS = "Model weights, and the noisy gradient of each step"
 # A checkpoint holds released parameters and optimizer states computed from them, and no random state.
 _MODEL_FILES = (
-    "model.safetensors",
-    "model/model.safetensors",
-    "model/*.onnx",
-    "model/*.pt2",
-    "samples.safetensors",
-    "checkpoint.pt",
+    "model.safetensors", "model/model.safetensors", "model/*.onnx", "model/*.pt2", "samples.safetensors", "checkpoint.pt",
     "checkpoint-previous.pt",
-)
+)  # fmt: skip
 
 _FILES = (
     Release(
-        "ε, δ and the privacy statement",
-        ("guarantee.json", "guarantee.md", "metrics.jsonl"),
-        ReleaseStatus.PUBLIC,
+        "ε, δ and the privacy statement", ("guarantee.json", "guarantee.md", "metrics.jsonl"), ReleaseStatus.PUBLIC,
         "Computed from the plan and the number of steps, not from the examples.",
     ),
     Release(
-        "The plan",
-        ("plan.json",),
-        ReleaseStatus.PUBLIC,
+        "The plan", ("plan.json",), ReleaseStatus.PUBLIC,
         "Chosen before training. If settings were tuned on the private examples, that is a separate release.",
     ),
     Release(
-        "The privacy ledger",
-        ("ledger*",),
-        ReleaseStatus.PUBLIC,
+        "The privacy ledger", ("ledger*",), ReleaseStatus.PUBLIC,
         "Follows the plan step by step, independent of the examples.",
     ),
     Release(
-        "Training setup",
-        ("run.json", "manifest.json", "schema.toml"),
-        ReleaseStatus.PUBLIC,
+        "Training setup", ("run.json", "manifest.json", "schema.toml"), ReleaseStatus.PUBLIC,
         "Chosen before training, except for the training time: see below.",
     ),
     Release(
-        "Description and card of the model",
-        ("model/model.json", "model/README.md"),
-        ReleaseStatus.PUBLIC,
+        "Description and card of the model", ("model/model.json", "model/README.md"), ReleaseStatus.PUBLIC,
         "Repeat settings, schema and guarantee; the card also repeats the test results, if there are any: see below.",
     ),
     Release(
-        "Communication",
-        ("communication.json",),
-        ReleaseStatus.PUBLIC,
+        "Communication", ("communication.json",), ReleaseStatus.PUBLIC,
         "Computed from the plan and the shape of the model, for the expected number of clients.",
     ),
-    Release("State of the run", ("status.json",), ReleaseStatus.PUBLIC, "Counts steps, not examples."),
     Release(
-        "Results on test data",
-        ("evaluation.json", "metrics.jsonl"),
-        ReleaseStatus.OUTSIDE,
-        "Computed from the test set without noise. Safe only if the test set is public, or comes from other people who agreed.",
+        "State of the run", ("status.json",), ReleaseStatus.PUBLIC,
+        "Counts steps, not examples.",
     ),
     Release(
-        "Result on held-out private data",
-        ("holdout.json",),
-        ReleaseStatus.COVERED,
+        "Results on test data", ("evaluation.json", "metrics.jsonl"), ReleaseStatus.OUTSIDE,
+        "Computed from the test set without noise. Safe only if the test set is public, or comes from other people who "
+        "agreed.",
+    ),
+    Release(
+        "Result on held-out private data", ("holdout.json",), ReleaseStatus.COVERED,
         "Released with noise of its own, which is part of ε and δ.",
     ),
     Release(
-        "Keys for resuming",
-        ("fingerprint.json", "division.key"),
-        ReleaseStatus.PRIVATE,
+        "Keys for resuming", ("fingerprint.json", "division.key"), ReleaseStatus.PRIVATE,
         "Fingerprint of the private data, and which of them were held out. For the owner of the data alone.",
     ),
     Release(
-        "Wall-clock seconds",
-        ("metrics.jsonl", "run.json"),
-        ReleaseStatus.OUTSIDE,
+        "Wall-clock seconds", ("metrics.jsonl", "run.json"), ReleaseStatus.OUTSIDE,
         "Timing is outside the guarantee: the duration of a step can depend on its number of examples.",
     ),
     Release(
-        "Gradient study",
-        ("study.json",),
-        ReleaseStatus.UNPROTECTED,
-        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, do not share the study.",
+        "Gradient study", ("study.json",), ReleaseStatus.UNPROTECTED,
+        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, do not share the "
+        "study.",
     ),
-)
+)  # fmt: skip
 _STATISTICS = Release(
-    "Statistics of adaptive rules",
-    ("metrics.jsonl",),
-    ReleaseStatus.COVERED,
+    "Statistics of adaptive rules", ("metrics.jsonl",), ReleaseStatus.COVERED,
     "Released with noise in the same steps as the gradients, and part of the same ε.",
-)
+)  # fmt: skip
 _REPORT = Release(
-    "This report and its figures",
-    ("report.html", "figures"),
-    ReleaseStatus.MIXED,
+    "This report and its figures", ("report.html", "figures"), ReleaseStatus.MIXED,
     "Repeats the numbers above: share it only if all of them may be shared.",
-)
+)  # fmt: skip
 _NEVER = Release(
-    "Actual batch sizes, training loss, gradient norms",
-    (),
-    ReleaseStatus.NEVER,
+    "Actual batch sizes, training loss, gradient norms", (), ReleaseStatus.NEVER,
     "They depend on the private examples without noise, so training does not record them.",
-)
+)  # fmt: skip
 _METRICS = frozenset(
     {
-        "step",
-        "epsilon",
-        "learning_rate",
-        "sensitivity",
-        "seconds",
-        "test_accuracy",
-        "test_negative_log_likelihood",
-        "test_expected_calibration_error",
-        "test_mean_squared_error",
-        "test_mean_absolute_error",
-        "test_r_squared",
+        "step", "epsilon", "learning_rate", "sensitivity", "seconds", "test_accuracy", "test_negative_log_likelihood",
+        "test_expected_calibration_error", "test_mean_squared_error", "test_mean_absolute_error", "test_r_squared",
     }
-)
+)  # fmt: skip
 
 
 def list_releases(run: Run) -> tuple[Release, ...]:

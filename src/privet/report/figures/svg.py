@@ -13,12 +13,12 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from markupsafe import Markup
 from matplotlib.collections import Collection
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
 from privet.evaluation.colours import BLUE, GREEN, INK, ORANGE, PAPER, PURPLE, RULE
-from privet.report.markup import Markup, element
 
 # On the page, each colour becomes a variable of the style sheet, which has lighter values for dark mode.
 _VARIABLES = {
@@ -87,6 +87,11 @@ class Figure:
     label: str
     caption: str = ""
 
+    @property
+    def inline(self) -> Markup:
+        """The drawing as an element of an HTML page."""
+        return inline(self.svg, self.label)
+
 
 def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, float]) -> str:
     """Return a drawing as the text of an SVG file, with its numbers in the metadata's description.
@@ -141,5 +146,4 @@ def inline(svg: str, label: str) -> Markup:
     body = svg[svg.index("<svg") :]
     for pattern, replacement in _TO_INLINE:
         body = pattern.sub(replacement, body)
-    opening = element("svg", role="img", aria_label=label).removesuffix("></svg>")
-    return Markup(body.replace("<svg", opening, 1))
+    return Markup(body.replace("<svg", Markup('<svg role="img" aria-label="{}"').format(label), 1))

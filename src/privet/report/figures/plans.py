@@ -1,8 +1,8 @@
-"""Figure of ε over the steps of a plan, by accountant."""
+"""Figures of plans, as files of their own: ε over the steps by accountant, and the error rates that attacks can reach."""
 
 from __future__ import annotations
 
-__all__ = ["draw_comparison"]
+__all__ = ["draw_comparison", "draw_trade_off"]
 
 import math
 from pathlib import Path
@@ -13,14 +13,14 @@ from matplotlib.ticker import NullFormatter
 
 from privet._utils.files import write_text
 from privet.accounting import compare
+from privet.accounting.guarantee.tradeoff import PrivacyProfile, false_negative_rate
 from privet.errors import InvalidArgumentError
 from privet.evaluation.colours import BLUE, INK, ORANGE
 from privet.plan import PrivacyMechanism
 from privet.report.figures import accountants
 from privet.report.figures.svg import render
 
-_POINTS = 24
-_SIZE = (6.4, 3.2)  # inches; a file of its own, not part of a page
+_STEPS, _RATES = 24, 401  # points of the curves
 # Blue: bounds for practical use; black: textbook bounds; orange: approximations that are not bounds.
 _LINES = {
     "pld": (BLUE, "-"),
@@ -46,7 +46,7 @@ def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
     Raises:
         InvalidArgumentError: no accountant has a finite ε, or the file cannot be written.
     """
-    steps = np.unique(np.geomspace(1, plan.total_steps, _POINTS).round().astype(int)).tolist()
+    steps = np.unique(np.geomspace(1, plan.total_steps, _STEPS).round().astype(int)).tolist()
     curves: dict[str, list[tuple[int, float]]] = {}
     for number in steps:
         for row in compare(plan, steps=number).rows:
@@ -54,12 +54,8 @@ def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
                 curves.setdefault(row.accountant, []).append((number, row.epsilon))
 
     if not curves:
-        raise InvalidArgumentError(
-            "noise.multiplier",
-            plan.noise_multiplier,
-            "larger, because no accountant has a finite ε to draw",
-            "Without noise, ε is infinite.",
-        )
+        allowed = "larger, because no accountant has a finite ε to draw"
+        raise InvalidArgumentError("noise.multiplier", plan.noise_multiplier, allowed, "Without noise, ε is infinite.")
 
     def drawing(canvas: Canvas) -> None:
         axes = canvas.subplots()
@@ -78,7 +74,42 @@ def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 
+    return _write(path, render("comparison", drawing, (6.4, 3.2)))
+
+
+def draw_trade_off(privacy: PrivacyProfile, path: Path | str) -> Path:
+    """Draw the lowest false negative rate of any attack at every false positive rate, and write it as an SVG file.
+
+    Args:
+        privacy: valid pairs (ε, δ).
+        path: path of the SVG file.
+
+    Returns:
+        The path.
+
+    Raises:
+        InvalidArgumentError: the file cannot be written.
+    """
+    rates = np.linspace(0.0, 1.0, _RATES)
+    missed = false_negative_rate(privacy, rates)
+
+    def drawing(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        axes.plot(rates, missed, color=BLUE, linewidth=1.4, label="lower bound for every attack")
+        axes.plot([0, 1], [1, 0], color=INK, linestyle=":", linewidth=0.8, label="random guessing")
+        axes.fill_between(rates, missed, 1 - rates, color=BLUE, alpha=0.12, linewidth=0)
+        axes.set_xlabel("false positive rate")
+        axes.set_ylabel("false negative rate")
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.set_aspect("equal")
+        axes.legend(frameon=False)
+
+    return _write(path, render("trade-off", drawing, (3.4, 3.4)))
+
+
+def _write(path: Path | str, svg: str) -> Path:
     try:
-        return write_text(Path(path), render("comparison", drawing, _SIZE))
+        return write_text(Path(path), svg)
     except OSError as error:
         raise InvalidArgumentError("figure", str(path), "a file that can be written", f"{error.strerror}.") from None
