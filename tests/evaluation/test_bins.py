@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
+from privet.evaluation import BinTable, class_wise, equal_mass, equal_width, tabulate, top_label
 
 RNG = np.random.default_rng(7)
 # Bins → results of netcal 1.4.0 for `predictions(11)`: ECE, MCE, and the ECE of class 1 alone.
@@ -58,7 +58,7 @@ def errors(table, of_class_one):
 def test_errors_match_recorded_results_of_netcal(bins):
     labels, probabilities = predictions(11)
     edges = equal_width(bins)
-    found = errors(top_label(labels, probabilities, edges), binary(labels == 1, probabilities[:, 1], edges))
+    found = errors(top_label(labels, probabilities, edges), tabulate(probabilities[:, 1], labels == 1, edges))
     assert found == pytest.approx(RECORDED[bins], abs=1e-12)
 
 
@@ -67,7 +67,7 @@ def test_errors_match_netcal(bins):
     metrics = pytest.importorskip("netcal.metrics", reason="a second opinion: pip install --no-deps netcal")
     labels, probabilities = predictions()
     found = errors(
-        top_label(labels, probabilities, equal_width(bins)), binary(labels == 1, probabilities[:, 1], equal_width(bins))
+        top_label(labels, probabilities, equal_width(bins)), tabulate(probabilities[:, 1], labels == 1, equal_width(bins))
     )
     expected, of_one = metrics.ECE(bins), metrics.ECE(bins).measure(probabilities[:, 1], (labels == 1).astype(int))
     assert found == pytest.approx(

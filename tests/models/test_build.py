@@ -104,7 +104,7 @@ def test_the_default_activation_is_bounded():
 
 def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
     always = "logistic, linear, bounded-linear, mlp, table"
-    with pytest.raises(InvalidArgumentError, match=rf"input_shape is \(1, 8, 8\).*'cnn'.*: {always}, tanh-cnn, strided-cnn, "):
+    with pytest.raises(InvalidArgumentError, match=rf"input_shape is \(1, 8, 8\).*'cnn'.*: {always}, tanh-cnn, regression-mlp\."):
         models.build("cnn", (1, 8, 8), 10)
     with pytest.raises(InvalidArgumentError, match=rf"input_shape is \(54,\).*'tanh-cnn'.*: {always}, reg"):
         models.build("tanh-cnn", (54,), 7)

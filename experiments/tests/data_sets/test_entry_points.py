@@ -16,9 +16,8 @@ def test_the_catalogue_has_the_sets_of_papers():
     assert all(one.name == name for name, one in published_sets().items())
 
 
-def test_pretrained_networks_of_papers_can_be_named():
+def test_networks_of_papers_can_be_named():
     for entry in entry_points(group="privet.networks"):
         assert entry.name in models.NAMES
-        assert models.is_pretrained(entry.name)
         with pytest.raises(InvalidArgumentError, match="input_shape"):
             models.build(entry.name, (1, 2, 3, 4), 2)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 __all__ = ["Pixels", "Preprocessing", "Standardised", "Unchanged", "preprocessing_from_dict"]
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,34 +22,37 @@ Array = NDArray[np.generic]
 _CHANNELS = (1, 3)
 
 
-class Preprocessing(Protocol):
-    """A function of one example at a time, determined by public constants."""
+@dataclass(frozen=True)
+class Preprocessing(ABC):
+    """A function of one example at a time, determined by public constants; by default, of finite real numbers.
 
-    @property
-    def kinds(self) -> str:
-        """The kinds of numbers that it takes, as `numpy.dtype.kind` letters."""
-        ...
+    Its kind and fields are its description in `model.json`.
+    """
+
+    kind: ClassVar[str]
+    kinds: ClassVar[str] = "biuf"  # the kinds of numbers that it takes, as `numpy.dtype.kind` letters
 
     @property
     def allowed(self) -> str:
         """The allowed entries, in words."""
-        ...
+        return "a finite number in 32-bit floating point"
 
     def unfit(self, array: Array) -> NDArray[np.bool_]:
         """Return which entries of an array are not allowed, in the shape of the array."""
-        ...
+        return np.asarray(~np.isfinite(_to_float32(array)))
 
+    @abstractmethod
     def __call__(self, array: Array) -> NDArray[np.float32]:
         """Return the inputs (N, *input_shape) for raw examples (N, …)."""
-        ...
 
     def to_dict(self) -> dict[str, Any]:
         """Return the kind and the constants as plain JSON values."""
-        ...
+        constants = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"kind": self.kind} | {key: list(value) if isinstance(value, tuple) else value for key, value in constants.items()}
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Pixels(Preprocessing):
     """Scale whole numbers from 0 to `white` to (pixel / white − mean) / std, with the channels of images first.
 
     Args:
@@ -57,6 +61,8 @@ class Pixels:
         std: public standard deviation of pixel / white, > 0.
     """
 
+    kind: ClassVar[str] = "pixels"
+    kinds: ClassVar[str] = "biu"  # integers and booleans
     white: float = 255.0
     mean: float = 0.0
     std: float = 1.0
@@ -65,11 +71,6 @@ class Pixels:
         positive("white", self.white)
         real("mean", self.mean)
         positive("std", self.std)
-
-    @property
-    def kinds(self) -> str:
-        """Integers and booleans."""
-        return "biu"
 
     @property
     def allowed(self) -> str:
@@ -89,44 +90,20 @@ class Pixels:
         inputs /= self.std
         return _channels_first(inputs)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the kind and the constants."""
-        return {"kind": "pixels", "white": self.white, "mean": self.mean, "std": self.std}
-
-
-class _RealNumbers:
-    """What all functions of real numbers accept."""
-
-    @property
-    def kinds(self) -> str:
-        """All real numbers."""
-        return "biuf"
-
-    @property
-    def allowed(self) -> str:
-        """Finite numbers."""
-        return "a finite number in 32-bit floating point"
-
-    def unfit(self, array: Array) -> NDArray[np.bool_]:
-        """Return which entries are NaN or infinite."""
-        return np.asarray(~np.isfinite(_to_float32(array)))
-
 
 @dataclass(frozen=True)
-class Unchanged(_RealNumbers):
+class Unchanged(Preprocessing):
     """Take real numbers as they are, in 32-bit floating point and with the channels of images first."""
+
+    kind: ClassVar[str] = "unchanged"
 
     def __call__(self, array: Array) -> NDArray[np.float32]:
         """Return the numbers, with images as (N, C, H, W)."""
         return _channels_first(_to_float32(array))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the kind."""
-        return {"kind": "unchanged"}
-
 
 @dataclass(frozen=True)
-class Standardised(_RealNumbers):
+class Standardised(Preprocessing):
     """Scale columns of numbers to (x − centre) / spread.
 
     Args:
@@ -134,6 +111,7 @@ class Standardised(_RealNumbers):
         spread: public constant per column, > 0.
     """
 
+    kind: ClassVar[str] = "standardised"
     centre: tuple[float, ...]
     spread: tuple[float, ...]
 
@@ -154,16 +132,8 @@ class Standardised(_RealNumbers):
         scaled: NDArray[np.float64] = (array.astype(np.float64) - np.array(self.centre)) / np.array(self.spread)
         return scaled.astype(np.float32)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the kind and the constants."""
-        return {"kind": "standardised", "centre": list(self.centre), "spread": list(self.spread)}
 
-
-_KINDS: dict[str, type[Pixels | Unchanged | Standardised]] = {
-    "pixels": Pixels,
-    "unchanged": Unchanged,
-    "standardised": Standardised,
-}
+_KINDS: dict[str, type[Preprocessing]] = {kind.kind: kind for kind in (Pixels, Unchanged, Standardised)}
 
 
 def preprocessing_from_dict(values: Mapping[str, Any]) -> Preprocessing:

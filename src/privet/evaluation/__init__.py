@@ -1,6 +1,6 @@
 """Evaluation of trained models on a test set: accuracy, likelihood, calibration and confusion, with intervals."""
 
-from privet.evaluation.bins import BinTable, binary, class_wise, equal_mass, equal_width, tabulate, top_label
+from privet.evaluation.bins import BinTable, class_wise, equal_mass, equal_width, tabulate, top_label
 from privet.evaluation.classifier import evaluate
 from privet.evaluation.displays import ConfidenceDisplay, ReliabilityDisplay, TrueClassDisplay
 from privet.evaluation.held_out import HeldOutEstimate
@@ -17,7 +17,6 @@ __all__ = [
     "RegressionEvaluation",
     "ReliabilityDisplay",
     "TrueClassDisplay",
-    "binary",
     "bootstrap_interval",
     "class_wise",
     "equal_mass",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BINS", "BinTable", "binary", "class_wise", "equal_mass", "equal_width", "tabulate", "top_label"]
+__all__ = ["BINS", "BinTable", "class_wise", "equal_mass", "equal_width", "tabulate", "top_label"]
 
 import math
 from collections.abc import Mapping, Sequence
@@ -208,17 +208,6 @@ def class_wise(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[floa
     """
     targets, claimed = _check_shapes(labels, probabilities)
     return tuple(tabulate(claimed[:, label], targets == label, edges) for label in range(claimed.shape[1]))
-
-
-def binary(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> BinTable:
-    """Return the table of a binary classifier: the probability of class 1, and whether it is the label.
-
-    Args:
-        labels: (N,) labels, 0 or 1.
-        probabilities: (N,) probabilities of class 1.
-        edges: edges of the bins; None for 15 bins of equal width.
-    """
-    return tabulate(probabilities, np.asarray(labels) == 1, edges)
 
 
 def _check_shapes(labels: ArrayLike, probabilities: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -110,20 +110,12 @@ def evaluate(
 
 def _score(outputs: Tensor, labels: Tensor) -> tuple[_Scores, int]:
     if outputs.ndim != 2 or len(outputs) != len(labels):
-        shape = tuple(outputs.shape)
-        raise InvalidArgumentError(
-            "the shape of model(inputs)",
-            shape,
-            f"({len(labels)}, classes)",
-            "Wrap the model so that it returns logits.",
-        )
+        fix = "Wrap the model so that it returns logits."
+        raise InvalidArgumentError("the shape of model(inputs)", tuple(outputs.shape), f"({len(labels)}, classes)", fix)
     logits, targets, classes = outputs.double(), labels.long(), outputs.shape[1]
     if targets.ndim != 1 or targets.min() < 0 or targets.max() >= classes:
-        raise InvalidArgumentError(
-            "labels",
-            sorted(set(targets.flatten().tolist()))[:10],
-            f"class numbers from 0 to {classes - 1}, one per example",
-        )
+        found = sorted(set(targets.flatten().tolist()))[:10]
+        raise InvalidArgumentError("labels", found, f"class numbers from 0 to {classes - 1}, one per example")
     probabilities = logits.softmax(1)
     columns = (
         targets,

@@ -1,23 +1,53 @@
-"""Figures of calibration, with their data."""
+"""Figures of calibration, with their data. matplotlib is imported when one is drawn; pyplot, which has global state, never."""
 
 from __future__ import annotations
 
-__all__ = ["ConfidenceDisplay", "ReliabilityDisplay", "TableDisplay", "TrueClassDisplay"]
+__all__ = ["ConfidenceDisplay", "Display", "ReliabilityDisplay", "TableDisplay", "TrueClassDisplay"]
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privet.evaluation.bins import BinTable, class_wise, tabulate, top_label
+from privet.evaluation.bins import BinTable, tabulate, top_label
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
-from privet.evaluation.drawing import Display, draw_intervals
 from privet.evaluation.interval import wilson_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass
+class Display(ABC):
+    """Data of a figure, with a method to draw it and the axes of the last drawing."""
+
+    size: ClassVar[tuple[float, float]] = (4.2, 3.6)  # inches, of a new figure
+
+    ax_: Axes | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def figure_(self) -> Figure | None:
+        """The figure of the last drawing; `figure_.savefig("name.svg")` writes it."""
+        return None if self.ax_ is None else self.ax_.get_figure(root=True)
+
+    def plot(self, ax: Axes | None = None) -> Self:
+        """Draw on the axes, or on a new figure if None, and return the display with `ax_` and `figure_` set."""
+        self.ax_ = self._create_axes() if ax is None else ax
+        self._draw(self.ax_)
+        return self
+
+    def _create_axes(self) -> Axes:
+        from matplotlib.figure import Figure
+
+        return Figure(figsize=self.size, layout="constrained").add_subplot()
+
+    @abstractmethod
+    def _draw(self, axes: Axes) -> None:
+        """Draw on the axes."""
 
 
 @dataclass
@@ -30,27 +60,9 @@ class TableDisplay(Display):
 
     table: BinTable
 
-
-class ReliabilityDisplay(TableDisplay):
-    """Reliability diagram: accuracy against confidence; a calibrated model lies on the diagonal.
-
-    Each bin is drawn at its mean confidence, with the 95 % Wilson interval of its accuracy; the line to the diagonal is the
-    bin's gap. Empty bins are left out.
-
-    >>> display = ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.6, 0.4]])
-    >>> display.table.examples, display.figure_ is display.ax_.get_figure()
-    (2, True)
-    """
-
     @classmethod
     def from_predictions(
-        cls,
-        labels: ArrayLike,
-        probabilities: ArrayLike,
-        *,
-        edges: Sequence[float] | None = None,
-        label: int | None = None,
-        ax: Axes | None = None,
+        cls, labels: ArrayLike, probabilities: ArrayLike, *, edges: Sequence[float] | None = None, ax: Axes | None = None
     ) -> Self:
         """Return the drawn display of a classifier's predictions.
 
@@ -58,11 +70,25 @@ class ReliabilityDisplay(TableDisplay):
             labels: (N,) classes.
             probabilities: (N, K) probabilities of all classes.
             edges: edges of the bins; None for 15 bins of equal width.
-            label: class whose probability is shown; None for the predicted class.
             ax: axes to draw on; None for a new figure.
         """
-        table = top_label(labels, probabilities, edges) if label is None else class_wise(labels, probabilities, edges)[label]
-        return cls(table).plot(ax)
+        return cls(cls._tabulate(labels, probabilities, edges)).plot(ax)
+
+    @classmethod
+    def _tabulate(cls, labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None) -> BinTable:
+        return top_label(labels, probabilities, edges)
+
+
+class ReliabilityDisplay(TableDisplay):
+    """Reliability diagram: accuracy against confidence; a calibrated model lies on the diagonal.
+
+    Each bin is drawn at its mean confidence, with the 95 % Wilson interval of its accuracy; the line to the diagonal is the
+    bin's gap. Empty bins are left out. `ReliabilityDisplay(class_wise(labels, probabilities)[0]).plot()` shows the first class.
+
+    >>> display = ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.6, 0.4]])
+    >>> display.table.examples, display.figure_ is display.ax_.get_figure()
+    (2, True)
+    """
 
     def _draw(self, axes: Axes) -> None:
         rows = zip(self.table.counts, self.table.hits, self.table.confidence, strict=True)
@@ -71,7 +97,7 @@ class ReliabilityDisplay(TableDisplay):
         if shown:
             claimed, share, low, high = zip(*shown, strict=True)
             axes.vlines(claimed, share, claimed, color=ORANGE, linewidth=5, alpha=0.45)
-            draw_intervals(axes, claimed, low, high, BLUE)
+            _draw_intervals(axes, claimed, low, high, BLUE)
             axes.plot(claimed, share, "o", color=BLUE, markersize=3.5, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="frequency", aspect="equal")
 
@@ -80,13 +106,6 @@ class ConfidenceDisplay(TableDisplay):
     """Histogram of confidence: solid for correct predictions, hatched for wrong ones."""
 
     xlabel = "confidence"
-
-    @classmethod
-    def from_predictions(
-        cls, labels: ArrayLike, probabilities: ArrayLike, *, edges: Sequence[float] | None = None, ax: Axes | None = None
-    ) -> Self:
-        """Return the drawn display; arguments as for `ReliabilityDisplay.from_predictions`."""
-        return cls(top_label(labels, probabilities, edges)).plot(ax)
 
     def _draw(self, axes: Axes) -> None:
         edges, counts, hits = (np.asarray(column) for column in (self.table.edges, self.table.counts, self.table.hits))
@@ -106,10 +125,14 @@ class TrueClassDisplay(ConfidenceDisplay):
     xlabel = "probability of the true class"
 
     @classmethod
-    def from_predictions(
-        cls, labels: ArrayLike, probabilities: ArrayLike, *, edges: Sequence[float] | None = None, ax: Axes | None = None
-    ) -> Self:
-        """Return the drawn display; arguments as for `ReliabilityDisplay.from_predictions`."""
+    def _tabulate(cls, labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None) -> BinTable:
         targets, claimed = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
         given = np.take_along_axis(claimed, targets[:, None], axis=1)[:, 0]
-        return cls(tabulate(given, claimed.argmax(1) == targets, edges)).plot(ax)
+        return tabulate(given, claimed.argmax(1) == targets, edges)
+
+
+def _draw_intervals(axes: Axes, places: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> None:
+    """Draw intervals as bars with caps. An interval need not contain its point estimate, if it is corrected for bias."""
+    axes.vlines(places, low, high, color=colour, linewidth=1)
+    for end in (low, high):
+        axes.plot(places, end, linestyle="", marker="_", markersize=5, color=colour)

@@ -34,11 +34,7 @@ def wilson_interval(proportion: float, examples: int, confidence: float = 0.95) 
     share, n = real("proportion", proportion), count("examples", examples)
     if not 0 <= share <= 1:
         raise InvalidArgumentError("proportion", proportion, "from 0 to 1", "Divide counts by the number of examples.")
-    z = NormalDist().inv_cdf((1 + between("confidence", confidence, 0, 1)) / 2)
-    centre = share + z**2 / (2 * n)
-    spread = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    scale = 1 + z**2 / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+    return noisy_interval(share, n, 0.0, confidence)
 
 
 def noisy_interval(mean: float, examples: int, deviation: float, confidence: float = 0.95) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
 from privet.models import convolutional, edges
-from privet.models.convolutional import cnn, relu_cnn, scattering_cnn, strided_cnn, tanh_cnn
+from privet.models.convolutional import cnn, tanh_cnn
 from privet.models.dense import bounded_linear, linear, logistic, mlp, regression_mlp
 from privet.models.edges import edge_cnn
 from privet.models.tabular import table
@@ -58,9 +58,6 @@ _NETWORKS = {
     "edge-cnn": Network(edge_cnn, edges.SMALLEST_SIDE),
     "cnn": Network(cnn, convolutional.CNN_SMALLEST_SIDE),
     "tanh-cnn": Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
-    "strided-cnn": Network(strided_cnn, convolutional.STRIDED_CNN_SMALLEST_SIDE),
-    "relu-cnn": Network(relu_cnn, convolutional.RELU_CNN_SMALLEST_SIDE),
-    "scattering-cnn": Network(scattering_cnn, convolutional.SCATTERING_CNN_SMALLEST_SIDE),
     "regression-mlp": Network(regression_mlp, task="regression"),
 }
 
@@ -78,12 +75,11 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
 
     Args:
         name: one of `NAMES`.
-        input_shape: shape of one input: (channels, height, width) for "edge-cnn" (sides at least 11), "cnn" (14), "tanh-cnn" (8),
-            "strided-cnn" (5), "relu-cnn" (16) and "scattering-cnn" (2).
+        input_shape: shape of one input: (channels, height, width) for "edge-cnn" (sides at least 11), "cnn" (14), "tanh-cnn" (8).
         classes: number of outputs: classes, ≥ 2, or 1 for a regression, which "logistic" refuses.
         options: `radius` and `intercept` for "bounded-linear", `width` and `activation` for "mlp", `numbers`, `waves`, `width`
             and `activation` for "table", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn",
-            `width` for "edge-cnn" and "strided-cnn".
+            `width` for "edge-cnn".
     Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks of other
         packages, PrivetError if a package is missing, and DataUnavailableError if the weights are not available.
     """

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.evaluation.colours import BLUE, GREEN, INK, ORANGE
-from privet.evaluation.drawing import Display, power_of_ten
+from privet.evaluation.displays import Display
 from privet_experiments.studies.gradients import Observation
 from privet_experiments.studies.sparsity import SparsificationEffect
 from privet_experiments.studies.symmetry import Deviations
+from privet_experiments.studies.ticks import power_of_ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

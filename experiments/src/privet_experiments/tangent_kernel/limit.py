@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, count, positive
 from privet.evaluation.colours import INK, SERIES
-from privet.evaluation.drawing import Display, power_of_ten
+from privet.evaluation.displays import Display
 from privet.gradients import trainable
 from privet_experiments.studies.marking import NonPrivate
+from privet_experiments.studies.ticks import power_of_ten
 from privet_experiments.tangent_kernel.flow import gradient_flow
 from privet_experiments.tangent_kernel.kernel import Criterion
 
