@@ -53,11 +53,6 @@ def test_true_class_histogram_bins_the_probability_of_the_label():
     assert table.hits == (0, *[0] * 8, 1)
 
 
-def test_reliability_of_one_class_uses_its_probability():
-    table = ReliabilityDisplay.from_predictions(LABELS, PROBABILITIES, label=2).table
-    assert (table.examples, sum(table.hits)) == (8, 2)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_diverged_models_and_no_examples_can_be_drawn(kind):
     kind.from_predictions(LABELS, np.full((8, 3), np.nan))
