@@ -203,7 +203,7 @@ def test_every_arm_of_the_catalogue_has_a_plan_and_a_network_that_fit_its_data(r
     shape = SHAPES.get(settings.features, entry.input_shape)
     assert settings.optimizer in OPTIMIZERS
     if settings.model in PRETRAINED:  # whose weights need not be here
-        assert networks._NETWORKS[settings.model].fits(shape)
+        assert networks._find(settings.model).fits(shape)
         return
     network = models.build(settings.model, shape, entry.classes or 1, **settings.model_options)
     assert network(torch.zeros(2, *shape)).shape == (2, entry.classes or 1)

@@ -19,7 +19,7 @@ from privet.errors import InvalidArgumentError
 from privet.report import numbers, run_files, setting_rows
 from privet.report.estimates import list_estimates
 from privet.report.headline import KeyNumber, list_numbers
-from privet.report.page import Table, noted, render_template
+from privet.report.page import PageTable, noted, render_template
 from privet.report.run_files import Run
 
 # Not chosen for the training: what the run itself wrote down.
@@ -123,7 +123,7 @@ def write(directories: Sequence[Path | str], out: Path | str) -> Path:
         numbers=list(_summarise(found)),
         runs=_tabulate_runs(names, found, variation),
         metrics=_tabulate_metrics(names, runs),
-        same=Table((), [(name, values[0]) for name, values in variation.same.items()], "settings"),
+        same=PageTable((), [(name, values[0]) for name, values in variation.same.items()], "settings"),
     )
     return write_text(target / "report.html", page)
 
@@ -150,7 +150,7 @@ def _summarise(runs: Sequence[Mapping[str, KeyNumber]]) -> Iterator[KeyNumber]:
             yield KeyNumber(key, first.name, f"{low} to {high}", first.amount, f"lowest and highest of {len(known)} runs")
 
 
-def _tabulate_runs(names: Sequence[str], runs: Sequence[Mapping[str, KeyNumber]], variation: Variation) -> Table:
+def _tabulate_runs(names: Sequence[str], runs: Sequence[Mapping[str, KeyNumber]], variation: Variation) -> PageTable:
     """Return a table with a row per run, and a column per number that differs and per varied setting."""
     keys = dict.fromkeys(key for run in runs for key in run)
     shown = [key for key in keys if key in _ALWAYS or len({run[key].value for run in runs if key in run}) > 1]
@@ -165,7 +165,7 @@ def _tabulate_runs(names: Sequence[str], runs: Sequence[Mapping[str, KeyNumber]]
         for place, (name, run) in enumerate(zip(names, runs, strict=True))
     ]
     head = ("Run", *heads.values(), *(f"{name[:1].upper()}{name[1:]}" for name in settings))
-    return Table(head, rows, "runs", [place for place, mark in enumerate(marks) if mark])
+    return PageTable(head, rows, "runs", [place for place, mark in enumerate(marks) if mark])
 
 
 def _head(column: Sequence[KeyNumber]) -> str:
@@ -181,7 +181,7 @@ def _cell(number: KeyNumber | None, head: str) -> str:
     return noted(f"{number.name} {number.value}" if named else number.value, number.detail)
 
 
-def _tabulate_metrics(names: Sequence[str], runs: Sequence[Run]) -> Table:
+def _tabulate_metrics(names: Sequence[str], runs: Sequence[Run]) -> PageTable:
     """Return a table of all metrics by run."""
     found = [{one.name: one for one in list_estimates(run.evaluation)} if run.evaluation else {} for run in runs]
     metrics = list(dict.fromkeys(name for one in found for name in one))
@@ -189,7 +189,7 @@ def _tabulate_metrics(names: Sequence[str], runs: Sequence[Run]) -> Table:
         (_code(name), *(noted(one[key].shown, one[key].interval_shown) if key in one else "" for key in metrics))
         for name, one in zip(names, found, strict=True)
     ]
-    return Table(("Run", *metrics), rows, "metrics")
+    return PageTable(("Run", *metrics), rows, "metrics")
 
 
 def _code(name: str) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Table", "noted", "render_page", "render_template"]
+__all__ = ["PageTable", "noted", "render_page", "render_template"]
 
 import functools
 import math
@@ -25,7 +25,7 @@ from privet.report.run_files import Run
 _MOST_CLASSES = 20  # of which columns fit on a page
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """A table of a page.
 
     Args:
@@ -94,7 +94,7 @@ def render_page(run: Run, drawn: Sequence[Figure]) -> str:
         communication=_communication(run),
         accountants=_accountants(run),
         settings=list(_settings(run)),
-        releases=Table(("Output", "Files", "Status", "Reason"), list(map(_release, list_releases(run))), "releases"),
+        releases=PageTable(("Output", "Files", "Status", "Reason"), list(map(_release, list_releases(run))), "releases"),
     )
 
 
@@ -108,7 +108,7 @@ def _banners(run: Run) -> Iterator[tuple[str, str]]:
         yield "No privacy.", "ε is infinite, so there is no guarantee: treat the model like its training examples."
 
 
-def _attacks(run: Run) -> Table | None:
+def _attacks(run: Run) -> PageTable | None:
     known = run.guarantee.meaning if run.guarantee else None
     if known is None:
         return None
@@ -119,12 +119,12 @@ def _attacks(run: Run) -> Table | None:
         ("True positive rate at 1 % false positives", f"at most {few}", "1 %"),
         ("Error rate if membership is a fair coin flip", f"at least {format_percent_down(known.bayes_risk)}", "50 %"),
     )
-    return Table(("Membership attack", "Limit", "Guessing"), rows, "")
+    return PageTable(("Membership attack", "Limit", "Guessing"), rows, "")
 
 
-def _estimates(found: Sequence[Estimate]) -> Table:
+def _estimates(found: Sequence[Estimate]) -> PageTable:
     rows = [(one.name, one.shown, one.interval_shown, one.definition) for one in found]
-    return Table(("Metric", "Value", "95 % interval", "Definition"), rows, "estimates")
+    return PageTable(("Metric", "Value", "95 % interval", "Definition"), rows, "estimates")
 
 
 def _name_classes(run: Run, classes: int) -> list[str]:
@@ -134,7 +134,7 @@ def _name_classes(run: Run, classes: int) -> list[str]:
     return list(map(str, known)) if len(known) == classes else list(map(str, range(classes)))
 
 
-def _communication(run: Run) -> Table | None:
+def _communication(run: Run) -> PageTable | None:
     if not run.communication:
         return None
     parts = {"client": "A client in a round", "round": "A round", "epoch": "An epoch", "run": "The run"}
@@ -142,10 +142,10 @@ def _communication(run: Run) -> Table | None:
     rows = [
         (name, *(numbers.format_bytes(run.communication[part][column]) for column in columns)) for part, name in parts.items()
     ]
-    return Table(("Bytes of", *columns.values()), rows, "")
+    return PageTable(("Bytes of", *columns.values()), rows, "")
 
 
-def _accountants(run: Run) -> Table | None:
+def _accountants(run: Run) -> PageTable | None:
     claims = run.guarantee.epsilon_by_accountant if run.guarantee else {}
     rows = [
         (
@@ -155,16 +155,16 @@ def _accountants(run: Run) -> Table | None:
         )
         for known, value in ((accountants.describe(key), value) for key, value in claims.items())
     ]
-    return Table(("Accountant", "ε", "Relation to the true ε"), rows, "accountants") if rows else None
+    return PageTable(("Accountant", "ε", "Relation to the true ε"), rows, "accountants") if rows else None
 
 
-def _settings(run: Run) -> Iterator[tuple[str, Table]]:
+def _settings(run: Run) -> Iterator[tuple[str, PageTable]]:
     defaults = setting_rows.list_defaults(run.setup)
     plan = {key: value for key, value in run.plan.items() if key != "schema"}
     setup = {key: value for key, value in run.setup.items() if key != "defaults"}
     for title, values in (("Plan", plan), ("Training", setup)):
         if values:
-            yield title, Table((), list(setting_rows.flatten(values, defaults)), "settings")
+            yield title, PageTable((), list(setting_rows.flatten(values, defaults)), "settings")
 
 
 def _release(release: Release) -> tuple[str, ...]:
