@@ -5,9 +5,13 @@ from __future__ import annotations
 __all__ = ["Release", "ReleaseStatus", "list_releases"]
 
 import math
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatch
+from importlib import resources
+from typing import Any
 
 from privet.report.run_files import Run
 
@@ -48,70 +52,14 @@ _MODEL_FILES = (
     "checkpoint-previous.pt",
 )  # fmt: skip
 
-_FILES = (
-    Release(
-        "ε, δ and the privacy statement", ("guarantee.json", "guarantee.md", "metrics.jsonl"), ReleaseStatus.PUBLIC,
-        "Computed from the plan and the number of steps, not from the examples.",
-    ),
-    Release(
-        "The plan", ("plan.json",), ReleaseStatus.PUBLIC,
-        "Chosen before training. If settings were tuned on the private examples, that is a separate release.",
-    ),
-    Release(
-        "The privacy ledger", ("ledger*",), ReleaseStatus.PUBLIC,
-        "Follows the plan step by step, independent of the examples.",
-    ),
-    Release(
-        "Training setup", ("run.json", "manifest.json", "schema.toml"), ReleaseStatus.PUBLIC,
-        "Chosen before training, except for the training time: see below.",
-    ),
-    Release(
-        "Description and card of the model", ("model/model.json", "model/README.md"), ReleaseStatus.PUBLIC,
-        "Repeat settings, schema and guarantee; the card also repeats the test results, if there are any: see below.",
-    ),
-    Release(
-        "Communication", ("communication.json",), ReleaseStatus.PUBLIC,
-        "Computed from the plan and the shape of the model, for the expected number of clients.",
-    ),
-    Release(
-        "State of the run", ("status.json",), ReleaseStatus.PUBLIC,
-        "Counts steps, not examples.",
-    ),
-    Release(
-        "Results on test data", ("evaluation.json", "metrics.jsonl"), ReleaseStatus.OUTSIDE,
-        "Computed from the test set without noise. Safe only if the test set is public, or comes from other people who "
-        "agreed.",
-    ),
-    Release(
-        "Result on held-out private data", ("holdout.json",), ReleaseStatus.COVERED,
-        "Released with noise of its own, which is part of ε and δ.",
-    ),
-    Release(
-        "Keys for resuming", ("fingerprint.json", "division.key"), ReleaseStatus.PRIVATE,
-        "Fingerprint of the private data, and which of them were held out. For the owner of the data alone.",
-    ),
-    Release(
-        "Wall-clock seconds", ("metrics.jsonl", "run.json"), ReleaseStatus.OUTSIDE,
-        "Timing is outside the guarantee: the duration of a step can depend on its number of examples.",
-    ),
-    Release(
-        "Gradient study", ("study.json",), ReleaseStatus.UNPROTECTED,
-        "NOT PRIVATE: computed from the raw gradients of its probe batch. If those examples are private, do not share the "
-        "study.",
-    ),
-)  # fmt: skip
-_STATISTICS = Release(
-    "Statistics of adaptive rules", ("metrics.jsonl",), ReleaseStatus.COVERED,
-    "Released with noise in the same steps as the gradients, and part of the same ε.",
-)  # fmt: skip
-_REPORT = Release(
-    "This report and its figures", ("report.html", "figures"), ReleaseStatus.MIXED,
-    "Repeats the numbers above: share it only if all of them may be shared.",
-)  # fmt: skip
-_NEVER = Release(
-    "Actual batch sizes, training loss, gradient norms", (), ReleaseStatus.NEVER,
-    "They depend on the private examples without noise, so training does not record them.",
-)  # fmt: skip
+
+def _read(row: Mapping[str, Any]) -> Release:
+    return Release(row["what"], tuple(row["files"]), ReleaseStatus[row["status"]], row["why"])
+
+
+_TABLE = tomllib.loads((resources.files("privet.report") / "assets" / "releases.toml").read_text(encoding="utf-8"))
+_FILES = tuple(map(_read, _TABLE["files"]))
+_STATISTICS, _REPORT, _NEVER = (_read(_TABLE[name]) for name in ("statistics", "report", "never"))
 _METRICS = frozenset(
     {
         "step", "epsilon", "learning_rate", "sensitivity", "seconds", "test_accuracy", "test_negative_log_likelihood",
