@@ -17,7 +17,7 @@ from privet.clipping import Flat, Layerwise, Rule
 from privet.gradients import estimated_norms, per_example_norms, trainable
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import make_seed_source
-from privet.gradients.engine import Engine
+from privet.gradients.engine import Clipper, Engine
 from privet.noise import SecureSource, Token, release
 from privet.noise.past import PastNoise
 from privet.reading.rows import ExampleReader
@@ -52,12 +52,13 @@ def privet(
     """
     model, examples = case.build(), read(case)
     engine = Engine(model, losses, trainable(model), method, seeds=make_seed_source(SecureSource().words))
+    clipper = Clipper.of(engine.parameters, rule)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     numbers = itertools.count(1)
 
     def step() -> None:
         optimizer.zero_grad()
-        clipped = engine.clipped_sum(examples, rule).to_clipped_sum(engine.parameters, rule)
+        clipped = engine.clipped_sum(examples, clipper).to_clipped_sum(examples.count)
         tensors: Any = clipped.tensors
         if source:
             tensors = release(clipped, Token(next(numbers), MULTIPLIER), source, past=past).tensors

@@ -54,7 +54,7 @@ ORDER = [
 SUBLAYERS = {
     "privet": ORDER,
     "privet.gradients": [
-        "core", "parameters", "layers", "combine", "masking", "methods", "projection", "engine", "per_example_momentum", "probe",
+        "core", "parameters", "layers", "combine", "masking", "methods", "projection", "per_example_momentum", "engine", "probe",
     ],
     "privet.accounting": [
         "rounding", "root_finding", "privacy_unit", "mechanism_events", "events", "classic", "rdp",

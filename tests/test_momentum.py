@@ -185,7 +185,7 @@ def test_checkpoints_hold_no_average_of_a_single_example(tmp_path):
     assert set(saved) == {"step", "ledger", "model", "optimizer", "rule"}
     for way in (pickle.dumps, copy.copy, copy.deepcopy, lambda value: torch.save(value, io.BytesIO())):
         with pytest.raises(TypeError, match="private"):
-            way(running._stepper.summer._averages)
+            way(running._averages)
 
 
 def test_averages_begin_anew_when_a_training_is_resumed(tmp_path):
@@ -208,9 +208,9 @@ def test_averages_begin_anew_when_a_training_is_resumed(tmp_path):
 
 def test_the_past_is_forgotten_beyond_its_length_and_lies_with_the_parameters():
     running = training(plan(InnerOuter(0.8, 0.3, 2), steps=5), model(), data())
-    lengths = [len(running._stepper.state.iterates.past()) for _ in running]
+    lengths = [len(running._state.iterates.past()) for _ in running]
     assert lengths == [1, 2, 2, 2, 2]
-    assert [coefficient for coefficient, _ in running._stepper.state.iterates.past()] == [0.8, 0.8**2]
+    assert [coefficient for coefficient, _ in running._state.iterates.past()] == [0.8, 0.8**2]
 
 
 def test_writing_to_the_gradient_does_not_reach_the_outer_momentum():

@@ -15,10 +15,10 @@ from privet.audit.production import train
 from privet.clipping import Flat, Layerwise
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError
+from privet.gradients.engine import RunningSum
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.training import stepper
-from privet.training.clipped_sums import ClippedSummer
+from privet.training import loop
 
 PLAN = privet.Plan(
     examples=400, sampling=Poisson(20), steps=200, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(2.3)
@@ -60,15 +60,15 @@ def silent_about_one(clipped, token, source, divisor, *past):
 
 
 def longer(*arguments):
-    summed = sum_draw(*arguments)
+    summed = total_of(*arguments)
     return replace(summed, tensors={name: 1.2 * tensor for name, tensor in summed.tensors.items()})
 
 
-release, sum_draw = stepper.release, ClippedSummer.sum_draw
+release, total_of = loop.release, RunningSum.to_clipped_sum
 PATCHES = {
-    "half the noise": (stepper, "release", quieter),
-    "a parameter without noise": (stepper, "release", silent_about_one),
-    "sums a fifth too long": (ClippedSummer, "sum_draw", longer),
+    "half the noise": (loop, "release", quieter),
+    "a parameter without noise": (loop, "release", silent_about_one),
+    "sums a fifth too long": (RunningSum, "to_clipped_sum", longer),
 }
 
 

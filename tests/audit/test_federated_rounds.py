@@ -18,7 +18,7 @@ from privet.momentum import InnerOuter
 from privet.noise import Banded, Gaussian
 from privet.sampling import CyclicPoisson, FullBatch, Poisson
 from privet.sparsification import Random
-from privet.training import stepper
+from privet.training import loop
 
 FEW = 10_000
 PLAN = privet.Plan(
@@ -93,7 +93,7 @@ def test_both_ways_give_the_same_sums_without_noise():
         assert np.abs(released).max() > 0.4
 
 
-release, clipped_one, sum_all = stepper.release, rounds.clip, federated_rounds.sum_messages
+release, clipped_one, sum_all = loop.release, rounds.clip, federated_rounds.sum_messages
 gather = simulations.Simulation.gather
 
 
@@ -113,12 +113,12 @@ def simulated_twice(self, told, cohort):
 
 
 FAULTS = {
-    "half of the noise": (stepper, "release", quieter),
+    "half of the noise": (loop, "release", quieter),
     "messages count twice": (federated_rounds, "sum_messages", twice),
     "simulated clients count twice": (simulations.Simulation, "gather", simulated_twice),
     "simulated updates are not clipped": (rounds, "clip", lambda tape, rule, groups: clipped_one(tape, Flat(1e9), groups)),
     "the divisor is half of the plan's": (
-        stepper, "release", lambda clipped, token, source, divisor, *past: release(clipped, token, source, divisor / 2, *past),
+        loop, "release", lambda clipped, token, source, divisor, *past: release(clipped, token, source, divisor / 2, *past),
     ),
 }  # fmt: skip
 

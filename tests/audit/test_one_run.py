@@ -19,7 +19,7 @@ from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.noise.noised_sum import NoisedSum
 from privet.sampling import FullBatch, Poisson
-from privet.training import stepper
+from privet.training import loop
 
 EXAMPLES, CANARIES, CLASSES = 60, 200, 3
 
@@ -63,7 +63,7 @@ def test_examples_as_canaries_prove_no_more_than_is_claimed(data, kind, clipping
 
 
 def test_training_without_noise_is_detected(data, monkeypatch):
-    monkeypatch.setattr(stepper, "release", unnoised)
+    monkeypatch.setattr(loop, "release", unnoised)
     found = run(data, CANARIES, epsilon=1.0)
     assert not found.passed
     assert found.white_box.epsilon > 1.0

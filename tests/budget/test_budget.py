@@ -357,7 +357,7 @@ def test_a_resumed_training_finds_its_budget(tmp_path):
         first.model,
         loss,
         first.optimizer,
-        first._stepper.rows.dataset,
+        first._rows.dataset,
     )
     with again:
         assert shared.account().total() == cost(plan())
@@ -369,7 +369,7 @@ def test_a_run_cannot_change_its_budget(tmp_path):
     shared, other = budget(tmp_path), Budget.create(tmp_path / "other", epsilon=1.0, delta=DELTA, examples=N)
     first = training(shared, tmp_path / "run")
     first.close()
-    arguments = (first.model, loss, first.optimizer, first._stepper.rows.dataset)
+    arguments = (first.model, loss, first.optimizer, first._rows.dataset)
     with pytest.raises(LedgerError, match="not the one"):
         privet.Training.resume(privet.Storage(tmp_path / "run", budget=other), *arguments)
     moved = tmp_path / "moved"

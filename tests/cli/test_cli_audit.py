@@ -17,7 +17,7 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.federated import Federated, LocalSteps, Simulation, sum_messages
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.training import stepper
+from privet.training import loop
 
 MODEL = """
 import privet, torch
@@ -104,12 +104,12 @@ def test_a_plan_is_audited_as_a_federated_one_if_asked_to(capsys, tmp_path):
 
 
 def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
-    release = stepper.release
+    release = loop.release
 
     def quieter(clipped, *arguments):
         return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), *arguments)
 
-    monkeypatch.setattr(stepper, "release", quieter)
+    monkeypatch.setattr(loop, "release", quieter)
     (tmp_path / "plan.json").write_text(plan().to_json(), encoding="utf-8")
     status, found = ended(capsys, "audit", "--plan", tmp_path / "plan.json")
     assert (status, found["passed"]) == (1, False)

@@ -103,7 +103,7 @@ def test_a_budget_for_other_data_is_refused(capsys, tmp_path):
 
 
 def test_a_run_from_another_machine_resumes_when_adopted(capsys, monkeypatch, tmp_path):
-    from privet.ledger.machine import Machine
+    from privet.ledger.history import Machine
 
     place = tmp_path / "run"
     monkeypatch.setattr(Machine, "here", staticmethod(lambda: Machine("elsewhere", "")))

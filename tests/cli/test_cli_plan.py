@@ -9,7 +9,7 @@ from privet import runs
 from privet.cli import main
 from privet.cli.verbs import plan as verb
 from privet.runs.config import Setup
-from privet.training.stepper import Stepper
+from privet.training.loop import Loop
 from privet.tuning.feasibility import format_signal
 
 
@@ -116,13 +116,13 @@ def test_refused_in_one_line(words, says, capsys):
 
 def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_statement(capsys, tmp_path, monkeypatch):
     announced = []
-    take = Stepper.take
+    take = Loop._take
 
-    def steps(stepper, update):
+    def steps(training, update):
         announced.append(capsys.readouterr().err)
-        yield from take(stepper, update)
+        yield from take(training, update)
 
-    monkeypatch.setattr(Stepper, "take", steps)
+    monkeypatch.setattr(Loop, "_take", steps)
     options = ("--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--steps", 2, "--batch-size", 1000, "--quiet")
     code, out, _ = run(capsys, "train", *options, "--out", tmp_path / "run", "--full")
     assert code == 0

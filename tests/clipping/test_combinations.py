@@ -120,10 +120,10 @@ def test_an_adapted_bound_survives_an_interruption(rule, tmp_path):
         for step in training:
             if step.number == 3:
                 break
-    adapted = training._stepper.state.at(4)[0]
+    adapted = training._state.at(4)[0]
     assert adapted != AdaptiveQuantile(rule)
     again = privet.Training.resume(tmp_path, model, squared_error, optimizer(), TensorDataset(x, y))
-    assert again._stepper.state.at(4)[0] == adapted
+    assert again._state.at(4)[0] == adapted
     again.run()
     assert again.steps_left == 0
 
@@ -136,7 +136,7 @@ def test_empty_draws_and_a_tiny_divisor_neither_stop_an_adaptive_run_nor_break_i
     training = privet.Training(made, model, squared_error, torch.optim.SGD(model.parameters(), lr=1e-12), data)
     training.run()
     assert training.steps_spent == 20
-    assert all(1e-12 <= rule.bound <= 1e12 for rule in training._stepper.state.at(20)[0].rule.group_rules(2))
+    assert all(1e-12 <= rule.bound <= 1e12 for rule in training._state.at(20)[0].rule.group_rules(2))
 
 
 FEATURES = {
@@ -157,4 +157,4 @@ def test_styles_and_adaptive_bounds_go_with_masks_and_momentum(feature, style, b
     made = dataclasses.replace(plan(rule, steps=4), **FEATURES[feature])
     training = privet.Training(made, model, squared_error, torch.optim.SGD(model.parameters(), lr=0.1), data)
     training.run()
-    assert (training._stepper.state.at(4)[0] != rule) == (bound == "adaptive")
+    assert (training._state.at(4)[0] != rule) == (bound == "adaptive")

@@ -107,7 +107,7 @@ def test_training_is_the_papers_loop(name, style, adaptive, sigma):
     for parameter, found in net.named_parameters():
         torch.testing.assert_close(found, parameters[parameter], rtol=2e-5, atol=2e-5)
     if adaptive:
-        last = training._stepper.state.at(STEPS)[0].rule.group_rules(len(groups))
+        last = training._state.at(STEPS)[0].rule.group_rules(len(groups))
         assert [one.bound for one in last] == pytest.approx(adapted, rel=1e-7)
         assert adapted != expected
     assert any(not torch.equal(before, after) for before, after in zip(model().parameters(), net.parameters(), strict=True))

@@ -15,7 +15,7 @@ from privet.clipping.weighing import check_rule, split_groups, weigh
 from privet.errors import InvalidArgumentError
 from privet.gradients.core.examples import stack
 from privet.gradients.core.private import hold_signals
-from privet.gradients.engine import Engine
+from privet.gradients.engine import Clipper, Engine
 from rounding import assert_equal_up_to_rounding
 
 C = 0.7
@@ -238,7 +238,7 @@ def test_an_interrupt_that_a_rule_raises_is_an_error_of_its_example():
     engine = Engine(model, lambda m, x: m(x).sum(1), {"weight": model.weight}, skip_errors=True)
     with hold_signals():  # as in a training
         try:
-            summed = engine.clipped_sum(stack(list(x.unsqueeze(1))), Interrupting(C)).sums
+            summed = engine.clipped_sum(stack(list(x.unsqueeze(1))), Clipper.of(engine.parameters, Interrupting(C))).sums
         except KeyboardInterrupt:
             pytest.fail("the interrupt of a rule ends the run")
     assert_equal_up_to_rounding(summed["weight"], torch.tensor([[0.02, 0.03, 0.0]]))

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet.training import stepper
+from privet.training import loop
 from privet.training.verification import verify
 
 N, STEPS = 60, 3000
@@ -32,14 +32,14 @@ PLAN = privet.Plan(
 
 def train(folder: Path, saboteur: str, chance: random.Random) -> None:
     note, beside = os.write, os.open(folder / "drawn", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    real = stepper.release
+    real = loop.release
 
     def release(*arguments: object) -> object:
         result = real(*arguments)
         note(beside, b".")
         return result
 
-    stepper.release = release
+    loop.release = release
     SABOTEURS[saboteur](chance, folder)
     with training(folder) as one:
         one.run()

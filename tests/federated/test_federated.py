@@ -19,7 +19,7 @@ from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.sampling import FullBatch, Poisson
 from privet.sparsification import Random, Ranked
-from privet.training.clipped_sums import StepError
+from privet.training.loop import StepError
 
 CLIENTS = 12
 LOCAL = LocalSteps(learning_rate=0.3, steps=3, batch_size=2)
@@ -122,7 +122,7 @@ def test_the_released_noise_has_the_deviation_of_the_plan():
 )
 def test_epsilon_is_that_of_the_plan_and_every_round_is_in_the_ledger(plan):
     with open_run(plan) as federated:
-        spent = [(step.number, federated.steps_spent, step.epsilon) for step in federated.steps()]
+        spent = [(step.number, federated.steps_spent, step.epsilon) for step in federated]
         assert [(number, count) for number, count, _ in spent] == [(n, n) for n in range(1, plan.total_steps + 1)]
         assert [epsilon for *_, epsilon in spent] == [plan.epsilon(steps=n) for n in range(1, plan.total_steps + 1)]
         assert federated.epsilon() == plan.epsilon()
@@ -236,8 +236,8 @@ def test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns():
 
     before, moved = make_model(), []
     with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.9)), population=Dense()) as federated:
-        for _ in federated.steps():
-            masks = federated._stepper.state.masks
+        for _ in federated:
+            masks = federated._state.masks
             for name, parameter in federated.model.named_parameters():
                 change = parameter.detach() - dict(before.named_parameters())[name]
                 if masks:
@@ -279,7 +279,7 @@ def test_plans_that_need_more_than_updates_are_refused(changes, named):
 def test_a_run_resumes_where_it_was_left_and_only_with_the_same_local_steps(tmp_path):
     plan = make_plan(steps=6, clipping=AdaptiveQuantile(Flat(0.2)))
     federated = open_run(plan, directory=tmp_path / "run")
-    rounds = federated.steps()
+    rounds = iter(federated)
     for _ in range(2):
         next(rounds)
     rounds.close()
@@ -293,7 +293,7 @@ def test_a_run_resumes_where_it_was_left_and_only_with_the_same_local_steps(tmp_
         assert again.steps_spent == 2
         for one, other in zip(model.parameters(), federated.model.parameters(), strict=True):
             assert torch.equal(one, other)
-        assert [step.number for step in again.steps()] == [3, 4, 5, 6]
+        assert [step.number for step in again] == [3, 4, 5, 6]
         assert again.epsilon() == plan.epsilon()
 
 
@@ -318,7 +318,7 @@ open_run(make_plan(steps=6), directory={str(tmp_path / "run")!r}, population=pop
     with Federated.resume(tmp_path / "run", model, population, optimizer) as federated:
         assert federated.steps_spent >= 3
         assert federated.epsilon() >= federated.plan.epsilon(steps=3)
-        held = [step.number for step in federated.steps()]
+        held = [step.number for step in federated]
         assert held == [*range(7 - len(held), 7)]
         assert len(held) <= 3
         assert federated.epsilon() == federated.plan.epsilon()

@@ -13,7 +13,7 @@ import privet
 from privet.clipping import Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.federated import Federated, LocalSteps, ProcessPool, Round, Simulation
-from privet.training.clipped_sums import StepError
+from privet.training.loop import StepError
 
 LOCAL = LocalSteps(learning_rate=0.2, steps=3, batch_size=2)
 

@@ -8,18 +8,17 @@ import cases
 import oracle
 import pytest
 import torch
-from recording import Seen, stack_depth, underlying
+from recording import Seen, underlying
 from torch import nn
 from torch.nn import functional as F
 
-import privet.gradients.engine
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Automatic, Flat
 from privet.clipping.clipped_sum import BatchSlice
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import METHODS, clipped_sum, per_example_gradients, per_example_norms, trainable
 from privet.gradients.core.examples import split_batch
-from privet.gradients.engine import Engine
+from privet.gradients.engine import Clipper, Engine
 from rounding import assert_equal_up_to_rounding
 
 WAYS = ["auto", *METHODS]
@@ -202,21 +201,25 @@ def test_a_loss_that_is_not_one_per_example_is_refused(loss, found, method):
         per_example_gradients(nn.Linear(3, 2), loss, torch.randn(4, 3), method=method)
 
 
+def total_of(engine, batch, bound=0.7):
+    return engine.clipped_sum(batch, Clipper.of(engine.parameters, Flat(bound)))
+
+
 @pytest.mark.parametrize("method", WAYS)
 def test_inference_mode_is_refused_and_leaves_nothing_behind(method):
     model, batch = nn.Linear(3, 2), split_batch(torch.randn(4, 3))
     engine = Engine(model, lambda m, x: m(x).sum(1), trainable(model), method, skip_errors=True)
     with torch.inference_mode(), pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
-        engine.clipped_sum(batch, Flat(0.7))
+        total_of(engine, batch)
     with torch.no_grad():
-        assert (engine.clipped_sum(batch, Flat(0.7)).norms > 0).all()
+        assert (total_of(engine, batch).norms(4) > 0).all()
 
 
 def test_norms_of_parts_are_those_of_the_whole_batch():
     (case,) = cases.by_name("cnn")
     model, batch = case.model(), case.batch(5)
     whole, parts = (Engine(model, case.loss, trainable(model), physical_batch_size=size) for size in (None, 2))
-    expected, found = (engine.clipped_sum(split_batch(batch), Flat(0.7)).norms for engine in (whole, parts))
+    expected, found = (total_of(engine, split_batch(batch)).norms(5) for engine in (whole, parts))
     assert found.shape == (1, 5)
     assert_equal_up_to_rounding(found, expected, precision=torch.float32)
 
@@ -224,11 +227,11 @@ def test_norms_of_parts_are_those_of_the_whole_batch():
 def test_the_engine_counts_looped_examples():
     (case,) = cases.by_name("lstm with projections")
     engine = Engine(model := case.model(), case.loss, trainable(model), physical_batch_size=2)
-    engine.clipped_sum(split_batch(case.batch(5)), Flat(0.7))
+    total_of(engine, split_batch(case.batch(5)))
     assert engine.looped == 5
     (case,) = cases.by_name("transformer")
     engine = Engine(model := case.model(), case.loss, trainable(model), physical_batch_size=2)
-    engine.clipped_sum(split_batch(case.batch(5)), Flat(0.7))
+    total_of(engine, split_batch(case.batch(5)))
     assert engine.looped == 0
 
 
@@ -289,25 +292,7 @@ def test_sums_are_freed_at_once(skip):
     gc.collect()
     gc.disable()
     try:
-        kept = weakref.ref(engine.clipped_sum(batch, Flat(0.7)).sums["weight"])
+        kept = weakref.ref(total_of(engine, batch).sums["weight"])
         assert kept() is None
     finally:
         gc.enable()
-
-
-def test_how_deep_user_code_runs_depends_on_no_example_whose_gradients_cannot_be_summed(monkeypatch):
-    """What was summed with it runs again, equally deep in the stack, whose limit a recursive model may meet."""
-
-    def fragile(tape, *others):
-        if not tape.group_norms([("weight",)]).max() < 1e6:
-            raise RuntimeError("private")
-        return plain(tape, *others)
-
-    plain = privet.gradients.engine.clip
-    monkeypatch.setattr(privet.gradients.engine, "clip", fragile)
-    model, x = nn.Linear(3, 1, bias=False), torch.rand(8, 3)
-    engine = Engine(model, lambda m, x: m(x)[:, 0] * stack_depth(), trainable(model), skip_errors=True)
-    alone = engine.clipped_sum(split_batch(x), Flat(1e6)).sums["weight"]
-    among = engine.clipped_sum(split_batch(torch.cat([x, torch.full((1, 3), 1e7)])), Flat(1e6)).sums["weight"]
-    assert alone.min() > 40
-    assert_equal_up_to_rounding(among, alone)

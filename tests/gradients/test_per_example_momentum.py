@@ -8,7 +8,7 @@ from privet._utils.randomness import preserve_generators
 from privet.clipping import Flat
 from privet.gradients.core import per_example
 from privet.gradients.core.examples import split_batch
-from privet.gradients.engine import Engine
+from privet.gradients.engine import Clipper, Engine, RunningSum
 from privet.gradients.parameters import trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.momentum import PerExample
@@ -38,8 +38,10 @@ def sums(x, indices, *, skip_errors):
     averages = Averages(PerExample(0.5), N, engine.parameters)
     with preserve_generators():
         for _ in range(2):
-            found = averages.clipped_sum(engine, split_batch(x), Flat(0.1), torch.tensor(indices))
-    return found.sums
+            total = RunningSum(Clipper.of(engine.parameters, Flat(0.1)))
+            for part in engine.clip(split_batch(x), total.clipper, average=averages.of_examples(torch.tensor(indices))):
+                total.add(*part)
+    return total.sums
 
 
 @pytest.mark.parametrize("kept", [0, per_example.KEEP], ids=["later", "at once"])

@@ -10,7 +10,7 @@ import pytest
 
 from privet.errors import BudgetExhaustedError, LedgerError
 from privet.ledger import Ledger, journal, ledger, read, read_history
-from privet.ledger.machine import Machine
+from privet.ledger.history import Machine
 from privet.noise import Token
 
 PLAN = {"format": 1, "examples": 100, "delta": 1e-5}

@@ -15,7 +15,7 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerErro
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
 from privet.training import answers
-from privet.training.stepper import Stepper
+from privet.training.loop import Loop
 from privet.training.verification import verify
 
 ROWS, HELD_OUT = 200, 40
@@ -217,7 +217,7 @@ def test_a_run_that_only_counted_classes_keeps_its_share_of_the_budget(source, t
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(Stepper, "take", interrupt)
+    monkeypatch.setattr(Loop, "_take", interrupt)
     with pytest.raises(KeyboardInterrupt):
         start(source, tmp_path / "run", plan_of(class_counts=ClassCounts(3.0)), budget=shared)
     assert shared.account().total() > 0
@@ -229,14 +229,14 @@ def test_a_resumed_run_adopts_the_counts_that_were_released(source, tmp_path, mo
     monkeypatch.setattr(
         runs.tasks.AdjustedCrossEntropy, "adopt", lambda loss, priors: (adopted.append(priors), real(loss, priors))[1]
     )
-    steps = Stepper.take
+    steps = Loop._take
 
-    def interrupted(stepper, update):
-        yield next(steps(stepper, update))
+    def interrupted(training, update):
+        yield next(steps(training, update))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Stepper, "take", interrupted)
+        patch.setattr(Loop, "_take", interrupted)
         with pytest.raises(KeyboardInterrupt):
             start(source, run, plan_of(class_counts=ClassCounts(0.5)))
     outcome = runs.resume(run)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
 from privet.sparsification import Random, Ranked, Timetable
-from privet.training.state.masks import MaskState
+from privet.training.state.schedule import MaskState
 
 KINDS = pytest.mark.parametrize("kind", [Random, Ranked])
 

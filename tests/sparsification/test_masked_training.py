@@ -139,7 +139,7 @@ def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
     running = privet.Training(
         plan(kind, source="secure"), model, lambda model, batch: 0.0 * loss(model, batch), optimizer, TensorDataset(*data())
     )  # fmt: skip
-    masks, sums = running._stepper.state._masks, []
+    masks, sums = running._state._masks, []
     apply = masks.apply
     masks.apply = lambda released: sums.append(torch.cat([r.flatten() for r in released.values()])) or apply(released)
     times = running.plan.timetable()
@@ -185,10 +185,10 @@ def test_a_resumed_run_has_the_masks_that_it_would_have_had(kind, stop, tmp_path
     optimizer = torch.optim.SGD(again.parameters(), lr=RATE, momentum=MOMENTUM)
     second = privet.Training.resume(tmp_path / "run", again, loss, optimizer, TensorDataset(*data()))
     for step in range(second.steps_spent + 1, len(second) + 1, 3):
-        one, other = first._stepper.state.at(step)[1], second._stepper.state.at(step)[1]
+        one, other = first._state.at(step)[1], second._state.at(step)[1]
         assert (one is None) == (other is None)
         assert one is None or all(torch.equal(one[name], other[name]) for name in one)
-    second._stepper.state.parts["masks"].load_state_dict(first._stepper.state.parts["masks"].state_dict())
+    second._state.parts["masks"].load_state_dict(first._state.parts["masks"].state_dict())
     second.run()
     assert second.steps_left == 0
 

@@ -55,7 +55,7 @@ def test_every_value_of_a_step_is_a_finite_number():
 
 def test_released_statistics_and_numbers_of_ones_own_are_sent():
     sink, running = Memory(), training(rule=privet.clipping.AdaptiveQuantile(privet.clipping.Flat(0.7)))
-    for step in running.steps(callbacks=[sink]):
+    for step in running.releases(callbacks=[sink]):
         running.log({"test_accuracy": 0.5, "unknown": None})
         if step.number == 1:
             break
@@ -92,7 +92,7 @@ def test_event_files_of_tensorboard_hold_every_value(tmp_path):
 
     with tracking.TensorBoard(tmp_path / "events", settings={"model": "mlp"}) as sink:
         running = training()
-        for _ in running.steps(callbacks=[sink]):
+        for _ in running.releases(callbacks=[sink]):
             running.log({"test_accuracy": 0.5})
     events = EventAccumulator(str(tmp_path / "events")).Reload()
     assert set(events.Tags()["scalars"]) == SENT | {"test_accuracy"}

@@ -17,10 +17,10 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
-from privet.ledger import journal, read
+from privet.ledger import journal
 from privet.momentum import InnerOuter
 from privet.training import checkpoint
-from privet.training.state.clipping import ClippingState
+from privet.training.state.schedule import ClippingState
 
 N, STEPS, STOP = 50, 12, 7
 
@@ -122,7 +122,7 @@ def stopped(training, at=STOP):
 
 
 def public_state(training):
-    parts = {name: part.state_dict() for name, part in training._stepper.state.parts.items()}
+    parts = {name: part.state_dict() for name, part in training._state.parts.items()}
     return copy.deepcopy({"model": training.model.state_dict(), **parts})
 
 
@@ -153,7 +153,7 @@ def test_the_public_state_is_restored_to_the_last_bit(tmp_path, case):
     again = resumed(tmp_path, the_plan, *others)
     assert identical(public_state(first), public_state(again))
     upcoming = STOP + 1
-    (rule, masks), (same_rule, same_masks) = first._stepper.state.at(upcoming), again._stepper.state.at(upcoming)
+    (rule, masks), (same_rule, same_masks) = first._state.at(upcoming), again._state.at(upcoming)
     assert rule == same_rule
     assert identical(masks, same_masks)
 
@@ -178,14 +178,6 @@ def test_nothing_that_is_saved_is_random_state_or_counts_examples(tmp_path):
     state = checkpoint.read(tmp_path / checkpoint.NAME)
     assert state.keys() == {"step", "ledger", "model", "optimizer", "rule"}
     assert state["step"] == STOP
-
-
-def test_the_first_checkpoint_stands_before_anything_is_reserved(tmp_path):
-    training = started(tmp_path, PLANS["plain"])
-    before = public_state(training)
-    training.close()
-    assert [record["record"] for record in read(tmp_path / "ledger", "the ledger").records] == ["open"]
-    assert identical(before, public_state(resumed(tmp_path, PLANS["plain"])))
 
 
 def test_two_checkpoints_are_kept(tmp_path):
@@ -339,16 +331,6 @@ def test_an_optimizer_that_knows_its_noise_refuses_a_plan_with_another(tmp_path)
     privet.Training(right, model, loss_fn, optimizer, data).run()
 
 
-def test_a_file_of_damaged_instructions_is_unreadable_and_nothing_else(tmp_path):
-    """torch's reader pops from an empty stack, and says so by an IndexError."""
-    file = tmp_path / "checkpoint.pt"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("archive/data.pkl", b"\x80\x02u.")
-        archive.writestr("archive/version", "3")
-    with pytest.raises(checkpoint.CorruptCheckpointError):
-        checkpoint.read(file)
-
-
 @pytest.mark.parametrize(("name", "value"), [("step", -1), ("step", "1"), ("ledger", None), ("model", None)])
 def test_state_of_other_kinds_is_no_checkpoint(tmp_path, name, value):
     torch.save({"step": 1, "ledger": "", "model": {}} | {name: value}, tmp_path / "checkpoint.pt")
@@ -376,14 +358,3 @@ def test_a_checkpoint_in_which_a_bit_has_changed_is_unreadable(tmp_path):
         path.write_bytes(whole[: place + 3] + bytes([whole[place + 3] ^ 1]) + whole[place + 4 :])
         with pytest.raises(checkpoint.CorruptCheckpointError):
             checkpoint.read(path)
-
-
-def test_a_checkpoint_has_checksums_where_torch_was_told_not_to_compute_them(tmp_path):
-    torch.serialization.set_crc32_options(False)
-    try:
-        checkpoint._write({"step": 1, "ledger": "", "model": {"weight": torch.ones(4)}}, tmp_path / "checkpoint.pt")
-        assert not torch.serialization.get_crc32_options()
-    finally:
-        torch.serialization.set_crc32_options(True)
-    with zipfile.ZipFile(tmp_path / "checkpoint.pt") as parts:
-        assert parts.testzip() is None

@@ -1,12 +1,7 @@
 """Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
 
-import gc
 import random
-import signal
-import sys
-import time
 import warnings
-import weakref
 
 import numpy as np
 import pytest
@@ -21,7 +16,8 @@ from privet.errors import LedgerError
 from privet.gradients import engine
 from privet.gradients.methods.tape import clip
 from privet.reading.batches import split
-from privet.training.clipped_sums import StepError
+from privet.reading.rows import physical_batches
+from privet.training.loop import StepError, sum_gradients
 
 N, D = 12, 6
 
@@ -139,7 +135,7 @@ def test_another_default_device_does_not_matter(early):
 def test_a_step_whose_examples_all_fail_is_a_step_like_any_other():
     items = [torch.randn(D) for _ in range(N)]
     training = train(items)
-    training._stepper.rows.dataset.items = [ValueError()] * N
+    training._rows.dataset.items = [ValueError()] * N
     assert float(released(training).norm()) == 0
     assert training.steps_spent == 1
 
@@ -186,26 +182,6 @@ def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, 
 
     check(train(items, loss=loss, method=method), expected)
     assert "".join(capfd.readouterr()) == ""
-
-
-def test_estimated_norms_of_an_example_that_fails_stop_no_run():
-    items = [torch.randn(D) for _ in range(N)]
-    items[2] = items[2] + 100
-
-    def loss(model, batch):
-        return model(raises(batch[0], batch[0].max() > 50))
-
-    training = train(items, loss=loss, clipping=privet.clipping.Projected(privet.clipping.Flat(BOUND), projections=10))
-    training.run()
-    assert training.model.w.isfinite().all()
-
-
-def test_a_draw_that_ends_early_is_an_error():
-    training = train([torch.randn(D) for _ in range(N)])
-    rule, masks = training._stepper.state.at(1)
-    physical = next(split(np.arange(N), 1, 5))
-    with pytest.raises(LedgerError, match="ended early"):
-        training._stepper.summer.sum_draw(iter([(physical, training._stepper.rows.read(physical.indices))]), rule, masks)
 
 
 # Randomness -----------------------------------------------------------------------------------------------------------
@@ -256,7 +232,7 @@ def test_a_model_with_dropout_needs_no_loop():
     training = train([torch.randn(D) for _ in range(N)], Dropped(D))
     assert training.method == "ghost"
     training.run()
-    assert training._stepper.summer._engine.looped == 0
+    assert training._engine.looped == 0
 
 
 def test_examples_are_dropped_independently_of_one_another():
@@ -273,21 +249,11 @@ def test_examples_are_dropped_independently_of_one_another():
 
 
 def test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw(monkeypatch):
-    from privet.training.clipped_sums import ClippedSummer, StepError
-
     def fail(*_):
         raise RuntimeError("41 examples were drawn: [3, 5, 8]")
 
-    monkeypatch.setattr(ClippedSummer, "_sum_batch", fail)
-    data = torch.utils.data.TensorDataset(torch.randn(50, 3), torch.randn(50))
-    model = torch.nn.Linear(3, 1)
-    plan = privet.Plan(
-        examples=50, sampling=privet.sampling.Poisson(batch_size=10), steps=2, delta=1e-5,
-        clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
-    )  # fmt: skip
-    training = privet.Training(
-        plan, model, lambda m, batch: (m(batch[0])[:, 0] - batch[1]).square(), torch.optim.SGD(model.parameters(), lr=0.1), data
-    )
+    training = train([torch.randn(D) for _ in range(N)])
+    monkeypatch.setattr(engine.RunningSum, "add", fail)
     with pytest.raises(StepError, match="the step counts") as caught:
         training.run()
     assert caught.value.__suppress_context__
@@ -296,12 +262,13 @@ def test_a_fault_of_the_library_in_a_step_tells_nothing_of_the_draw(monkeypatch)
     assert training.steps_spent == 1
 
 
-def test_norms_are_in_the_order_of_the_draw():
+@pytest.mark.parametrize("size", [5, N])
+def test_norms_are_in_the_order_of_the_draw(size):
     items = [torch.full((1 + i % 3, D), 0.1 * (i + 1)) for i in range(N)]
     training = train(items, OverTime(D))
-    rule, masks = training._stepper.state.at(1)
-    physical = next(split(np.arange(N), 1, N))
-    found = training._stepper.summer.sum_draw(iter([(physical, training._stepper.rows.read(physical.indices))]), rule, masks)
+    clipper = engine.Clipper.of(training._engine.parameters, training.plan.clipping)
+    batches = physical_batches(training._rows, split(np.arange(N), 1, size))
+    found = sum_gradients(training._engine, batches, clipper)
     torch.testing.assert_close(
         found.norms, torch.tensor([float(item.mean(0).norm()) for item in items]).double(), rtol=1e-4, atol=0
     )
@@ -330,107 +297,3 @@ def test_gradients_that_cannot_be_summed_together_are_summed_in_halves(fails_alo
     assert sum(together) == N - fails_alone
     assert max(together) == N // 2
     assert len(failures) < 100
-
-
-def test_what_a_handler_of_a_signal_raises_ends_the_run():
-    """It is no exception of the example during which the signal came."""
-
-    def loss(model, batch):
-        if not heard:
-            heard.append(signal.raise_signal(signal.SIGTERM))
-        return model(batch[0])
-
-    heard = [1]
-    training = train([torch.randn(D) for _ in range(N)], loss=loss)
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-    try:
-        heard.clear()
-        with pytest.raises(SystemExit):
-            training.run()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert training.steps_spent == 1
-
-
-def test_a_time_limit_that_one_row_exceeds_changes_nothing():
-    """Its handler, which was set before, would raise in the middle of a step, or end the run after it."""
-
-    class Limited(Items):
-        def __getitem__(self, index):
-            signal.setitimer(signal.ITIMER_REAL, 0.02)
-            try:
-                time.sleep(0.05 * (index in slow))
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            return super().__getitem__(index)
-
-    def stop(number, frame):
-        heard.append(number)
-        raise TimeoutError
-
-    items, slow, heard, found = [torch.randn(D) for _ in range(N)], [], [], []
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        for some in ([], [3]):
-            slow[:] = some
-            model, made = Probe(D), plan(N, steps=1, multiplier=0.0, examples=N, clipping=privet.clipping.Flat(BOUND))
-            optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-            privet.Training(made, model, linear_loss, optimizer, Limited(items)).run()
-            found.append(model.w.detach())
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert torch.equal(*found)
-    assert not heard
-
-
-def test_no_warning_of_an_example_is_shown():
-    class Logs(Items):
-        def __getitem__(self, index):
-            return (torch.from_numpy(np.log(super().__getitem__(index)[0].numpy())),)
-
-    model, items = Probe(D), [torch.rand(D) + 1 for _ in range(N)]
-    items[3] = torch.zeros(D)
-    made = plan(N, steps=2, multiplier=0.0, examples=N, clipping=privet.clipping.Flat(BOUND))
-    training = privet.Training(made, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), Logs(items))
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        training.run()
-    assert not seen
-
-
-class Handle:
-    """Part of an example that complains when it is gone, as an open file does."""
-
-    made = weakref.WeakSet()
-
-    def __init__(self, secret):
-        self.secret = secret
-        Handle.made.add(self)
-
-    def __deepcopy__(self, memo):
-        return Handle(self.secret)
-
-    def __del__(self):
-        if self.secret == 7:
-            warnings.warn(f"{self.secret} was not closed", ResourceWarning, stacklevel=1)
-            raise ValueError(self.secret)
-
-
-@pytest.mark.parametrize("size", [1, 5, None])
-def test_nothing_is_told_by_an_example_that_is_deleted(size, capfd):
-    rows = [torch.randn(D) for _ in range(N)]
-    Handle.made = weakref.WeakSet()
-    gc.disable()  # a reference cycle would be collected later, outside of the step
-    try:
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            training = train(
-                list(enumerate(rows)), physical_batch_size=size,
-                collate=lambda items: (items[0][0][1].unsqueeze(0), Handle(items[0][0][0])),
-            )  # fmt: skip
-            left = [sorted(handle.secret for handle in Handle.made) for _ in training]
-    finally:
-        gc.enable()
-    assert left == [[0, 1, 2]] * 4  # those whose shapes are public
-    assert not seen
-    assert "7" not in capfd.readouterr().err

@@ -56,16 +56,6 @@ def test_a_loss_of_another_kind_is_blamed_on_the_loss(loss_fn, says):
         start(loss_fn)
 
 
-def test_a_loss_without_a_signature_is_given_the_benefit_of_the_doubt():
-    class Wrapped:
-        __signature__ = "none"
-
-        def __call__(self, model, batch):
-            return losses(model, batch)
-
-    start(Wrapped())
-
-
 def test_a_loss_that_fails_is_told_how_it_is_called():
     with pytest.raises(UnsupportedModelError, match=r"loss_fn\(model, batch\).*must be Tensor, not Linear"):
         start(lambda outputs, labels: F.cross_entropy(outputs, labels, reduction="none"))

@@ -10,7 +10,6 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import LedgerError, PrivetWarning
-from privet.gradients import estimated_norms
 from privet.training.preflight import RUNS_UNCOMPILED
 from rounding import assert_equal_up_to_rounding
 
@@ -78,13 +77,6 @@ def test_neither_the_check_nor_a_step_compiles_and_the_user_is_told_once(form, m
     assert backend.graphs == 0
     loss(model, (DATA,))  # outside of a training it is as compiled as before
     assert backend.graphs >= 1
-
-
-def test_estimated_norms_compile_nothing():
-    torch._dynamo.reset()
-    backend = Backend()
-    estimated_norms(torch.compile(Probe(), backend=backend), linear_loss, (DATA,), 3)
-    assert backend.graphs == 0
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if "model" in form])

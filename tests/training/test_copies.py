@@ -61,18 +61,11 @@ UNIQUE = {
 WAYS = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
-    **{f"pickle {number}": lambda x, number=number: pickle.dumps(x, number) for number in range(pickle.HIGHEST_PROTOCOL + 1)},
-    "pickle in Python": lambda x: pickle._Pickler(io.BytesIO()).dump(x),
+    "pickle": pickle.dumps,
     "torch.save": lambda x: torch.save(x, io.BytesIO()),
-    "cloudpickle": lambda x: pytest.importorskip("cloudpickle").dumps(x),
-    "reduce": lambda x: x.__reduce__(),
-    "object's own reduce": lambda x: object.__reduce_ex__(x, 2),
-    "state": lambda x: x.__getstate__(),
-    "setting a state": lambda x: type(x).__setstate__(type(x).__new__(type(x)), {}),
     "copy.replace": lambda x: x.__replace__(),
     "a list that holds it": lambda x: copy.deepcopy([x]),
     "a module that holds it": lambda x: copy.deepcopy(_holding(x)),
-    "a method of it": lambda x: copy.deepcopy(x._refuse_copy),
 }
 
 

@@ -133,11 +133,11 @@ def test_new_draws_come_with_new_noise_within_a_process():
     """An interruption while groups are drawn loses them: the noise that relied on them must not go on."""
     training = setup("bands", steps=STEPS)
     released(training, 6)
-    training._stepper.reader._draws = None  # as an interruption leaves it
-    training._stepper.reader._kept.clear()
+    training._draws._draws = None  # as an interruption leaves it
+    training._draws._kept.clear()
     _, numbers = released(training)
     assert numbers == list(range(9, STEPS + 1))
-    assert training._stepper._past_noise._setting.first == 9
+    assert training._past_noise._setting.first == 9
 
 
 def test_the_ledger_records_the_multiplier_of_the_fresh_noise(tmp_path):

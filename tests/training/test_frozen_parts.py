@@ -75,19 +75,6 @@ def test_a_model_with_another_base_is_refused_before_anything_is_restored(tmp_pa
     assert made(tmp_path, resume=True).steps_left == 3
 
 
-def test_checkpoints_that_hold_the_base_restore_it(tmp_path):
-    """As earlier versions wrote them, together with a fingerprint that does not describe the base."""
-    first = stopped(made(tmp_path))
-    for path in tmp_path.glob("*.pt"):
-        state = checkpoint.read(path)
-        torch.save({**state, "model": first.model.state_dict()}, path)
-    (tmp_path / "fingerprint.json").unlink()
-    again = made(tmp_path, resume=True, seed=1)
-    assert torch.equal(again.model.base.weight, first.model.base.weight)
-    again.run()
-    assert "base.weight" in checkpoint.read(tmp_path / checkpoint.NAME)["model"]
-
-
 def test_a_frozen_parameter_that_follows_the_trained_ones_is_saved(tmp_path):
     training = made(tmp_path)
     for step in training:

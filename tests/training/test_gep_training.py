@@ -117,7 +117,7 @@ def all_kept(step):
 def seeded(running):
     """A training whose choice of anchors and start of power iteration have the number of the step as their seed."""
     numbers = itertools.count()
-    running._stepper._anchors._words = lambda number: [2 * next(numbers)]
+    running._anchors._words = lambda number: [2 * next(numbers)]
     return running
 
 
@@ -196,13 +196,6 @@ def test_the_physical_batch_size_changes_only_rounding():
         found.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(found[0], found[2], rtol=1e-6, atol=1e-7)
-
-
-def test_steps_tell_nothing_but_their_settings():
-    (first, *_), running = (steps := list((one := training(plan(), network())).steps())), one
-    assert len(steps) == len(running) == STEPS
-    assert first.released == {}
-    assert first.sensitivity == pytest.approx(math.hypot(INNER, OUTER))
 
 
 def test_anchors_are_drawn_anew_where_there_are_more():

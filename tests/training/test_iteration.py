@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 import privet
 from privet.errors import LedgerError, UnsupportedModelError
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
-from privet.training.clipped_sums import StepError
+from privet.training.loop import StepError
 
 N, STEPS, RATE, BOUND = 12, 12, 0.5, 1.0
 BY_EPOCH = [Shuffle(3), BallsInBins(3)]
@@ -149,7 +149,7 @@ def test_a_step_that_fails_takes_its_whole_draw_with_it(scheme, workers, calls):
     """The failing step has physical batches left, which must join no other step."""
     training = setup(scheme, workers=workers, size=1)
     watched = Watched(training)
-    failed, countdown, real = set(), math.inf, training._stepper.summer._engine.clipped_sum
+    failed, countdown, real = set(), math.inf, training._engine.clip
 
     def interrupted(*arguments, **options):
         nonlocal countdown
@@ -158,7 +158,7 @@ def test_a_step_that_fails_takes_its_whole_draw_with_it(scheme, workers, calls):
             raise RuntimeError
         return real(*arguments, **options)
 
-    training._stepper.summer._engine.clipped_sum = interrupted
+    training._engine.clip = interrupted
     while training.steps_left:
         try:
             for step in training:
@@ -195,7 +195,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
     training = setup(Poisson(3.0), workers=workers)
     steps = iter(training)
     next(steps)
-    ahead = {number: draw.tolist() for number, draw in training._stepper.reader._kept.items() if number > 1}
+    ahead = {number: draw.tolist() for number, draw in training._draws._kept.items() if number > 1}
     assert ahead or not workers
     steps.close()
     watched = Watched(training)
@@ -207,7 +207,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
 def test_draws_that_were_used_are_forgotten():
     training = setup(Poisson(3.0), steps=200)
     for _ in training:
-        assert len(training._stepper.reader._kept) <= 2
+        assert len(training._draws._kept) <= 2
 
 
 def test_workers_end_with_the_last_loop_and_with_the_training():

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.training.state.master_weights import MasterWeights
+from privet.training.state.tensors import MasterWeights
 
 X = torch.randn(N, D, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
 EXACT = plan(float(N), steps=60, multiplier=0.0)
@@ -127,7 +127,7 @@ def test_what_else_changes_a_parameter_takes_effect():
 def test_a_host_that_steps_the_optimizer_is_refused_before_anything_is_spent():
     model = Mixed()
     training = train(model, sgd(model))
-    with pytest.raises(UnsupportedModelError, match=r"parameter w is not float32.*training\.steps"):
+    with pytest.raises(UnsupportedModelError, match=r"parameter w is not float32.*training\.run"):
         training.releases()
     assert training.steps_spent == 0
 

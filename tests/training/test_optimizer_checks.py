@@ -1,6 +1,5 @@
 """Optimizer, scheduler and average of a new run have no past: what they would carry along was never released."""
 
-import types
 import warnings
 
 import pytest
@@ -63,11 +62,10 @@ class Anchored(torch.optim.SGD):
 
 
 class StatesFromTheStart(torch.optim.Optimizer):
-    """Its new state is a copy of the parameters, and a number for all of them."""
+    """Its new state is a copy of the parameters."""
 
     def __init__(self, params, lr=0.1):
         super().__init__(params, {"lr": lr})
-        self.state["phase"] = {"count": 3}
         for group in self.param_groups:
             for member in group["params"]:
                 self.state[member]["z"] = member.detach().clone()
@@ -125,20 +123,6 @@ def injected(optimizer, key, value):
     return optimizer
 
 
-class Slotted(torch.optim.SGD):
-    __slots__ = ("held",)
-
-
-def marked(optimizer, held):
-    optimizer.held = held
-    return optimizer
-
-
-def with_main_grad(optimizer, value):
-    optimizer.param_groups[0]["params"][-1].main_grad = value
-    return optimizer
-
-
 def sgd(model, **options):
     return torch.optim.SGD(model.parameters(), lr=0.1, **options)
 
@@ -157,8 +141,6 @@ NEW = {
     "a tensor of zeros": lambda m: Anchored(m.parameters()),
     "slow weights": lambda m: Lookahead(sgd(m)),
     "slow weights in the state": lambda m: injected(sgd(m), m.last.bias, {"slow": m.last.bias.detach().clone()}),
-    "an object with numbers": lambda m: marked(sgd(m), types.SimpleNamespace(rate=0.3, v=[torch.zeros(2)])),
-    "zeros at a parameter": lambda m: with_main_grad(sgd(m), torch.zeros(1)),
     "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
     "no buffer": lambda m: injected(sgd(m), m.last.bias, {"momentum_buffer": None}),
     "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
@@ -229,14 +211,7 @@ OLD = {
     "injected under a word": (lambda m: injected(sgd(m), "mean", {"of": torch.ones(2)}), "of under 'mean'"),
     "a number": (lambda m: injected(sgd(m), m.last.bias, {"count": 4}), r"count of last\.bias"),
     "state of another tensor": (lambda m: injected(sgd(m), torch.ones(7), {"x": torch.zeros(1)}), r"a tensor of shape \(7,\)"),
-    "a tensor among the options": (
-        lambda m: torch.optim.SGD([{"params": m.parameters(), "centre": torch.ones(3)}], lr=0.1),
-        r"\(3,\) in 'centre' of group 0",
-    ),
     "a tensor as attribute": (lambda m: Anchored(m.parameters(), centre=torch.ones(3)), "in an attribute .centre.*first step"),
-    "a tensor of an object": (lambda m: marked(sgd(m), types.SimpleNamespace(v=[torch.ones(3)])), r"in an attribute \(held\.v\)"),
-    "a tensor in a slot": (lambda m: marked(Slotted(m.parameters(), lr=0.1), torch.ones(3)), r"in an attribute \(held\)"),
-    "a tensor at a parameter": (lambda m: with_main_grad(sgd(m), torch.ones(1)), r"in an attribute \(last\.bias\.main_grad\)"),
     "slow weights of other parameters": (lambda m: Lookahead(sgd(m), shift=0.5), r"tensors of its own in an attribute \(slow\)'"),
     "slow weights beside a number": (
         lambda m: injected(sgd(m), m.last.bias, {"slow": m.last.bias.detach().clone(), "count": 4}), r"count of last\.bias",
@@ -276,7 +251,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past
     run = training(model, sgd(model, momentum=0.9), tmp_path)
     run.close()
     (tmp_path / "checkpoint.pt").unlink()
-    arguments = (lambda m, b: m(b[0]).square(), run._stepper.rows.dataset)
+    arguments = (lambda m, b: m(b[0]).square(), run._rows.dataset)
     used = stepped(sgd(model, momentum=0.9), model)
     with pytest.raises(InvalidArgumentError, match="momentum_buffer"):
         privet.Training.resume(tmp_path, model, arguments[0], used, arguments[1])

@@ -1,6 +1,5 @@
 """Where a training persists, and how it reads: what these values refuse, and that training does as they say."""
 
-import dataclasses
 import inspect
 import json
 
@@ -52,13 +51,6 @@ def test_a_reading_that_makes_no_sense_is_refused_by_name(options, name):
         Reading(**options)
 
 
-def test_both_are_frozen_and_at_the_front_door():
-    assert (privet.Storage, privet.Reading) == (Storage, Reading)
-    for value in (Storage("run"), Reading()):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(value, dataclasses.fields(value)[0].name, None)
-
-
 def test_a_training_has_few_arguments_and_none_that_is_private():
     for function in (privet.Training.__init__, privet.Training.resume):
         names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
@@ -104,11 +96,6 @@ def test_what_a_run_is_given_once_is_refused_when_it_is_resumed(tmp_path):
             resume(storage)
 
 
-def test_whether_another_machines_run_may_continue_is_asked_of_resume_alone():
-    assert "adopt" in inspect.signature(privet.Training.resume).parameters
-    assert "adopt" not in inspect.signature(privet.Training.__init__).parameters
-
-
 def test_a_run_stays_where_it_began_if_the_working_directory_changes(tmp_path, monkeypatch):
     here, there = tmp_path / "here", tmp_path / "there"
     for place in (there, here):
@@ -127,11 +114,3 @@ def test_a_run_stays_where_it_began_if_the_working_directory_changes(tmp_path, m
     assert {file.name: file.read_bytes() for file in (there / "run").iterdir()} == before
     assert began.directory == here / "run"
     assert (here / "run" / "checkpoint.pt").stat().st_mtime_ns >= (here / "run" / "plan.json").stat().st_mtime_ns
-
-
-def test_the_paths_of_a_storage_are_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    storage = Storage("run", anchor="anchor")
-    assert (storage.directory, storage.anchor, storage.folder) == (tmp_path / "run", tmp_path / "anchor", tmp_path / "run")
-    assert dataclasses.replace(storage, checkpoint_every=3).folder == tmp_path / "run"
-    assert Storage().folder is None

@@ -4,7 +4,9 @@ import pytest
 import torch
 from one_layer import D, N, Probe, linear_loss, plan, setup
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
 
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
@@ -89,26 +91,32 @@ def test_a_model_that_opacus_wrapped_is_refused_and_its_own_module_trains():
     assert training.steps_spent == 3
 
 
-def test_inference_mode_is_refused_before_anything_is_spent():
+class Watching(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+SURROUNDINGS = {
+    "inference mode": (torch.inference_mode, "left before gradients are computed"),
+    "anomaly detection": (lambda: torch.autograd.set_detect_anomaly(True), "tell of single examples"),
+    "a mode": (Watching, "active mode is 'Watching'"),
+    "a counter": (lambda: FlopCounterMode(display=False), "FlopCounterMode"),
+}
+
+
+@pytest.mark.parametrize("around", SURROUNDINGS)
+def test_what_is_active_around_a_step_is_refused_before_anything_is_spent(around):
+    enter, says = SURROUNDINGS[around]
     training = setup(plan(), torch.randn(N, D))
-    with torch.inference_mode():
-        with pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+    with enter():
+        with pytest.raises(InvalidArgumentError, match=says):
             next(iter(training))
-        with pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+        with pytest.raises(InvalidArgumentError, match=says):
             setup(plan(), torch.randn(N, D))
     assert training.steps_spent == 0
-    next(iter(training))
+    with torch.device("cpu"):
+        next(iter(training))
     assert training.steps_spent == 1
-
-
-def test_anomaly_detection_is_refused_before_anything_is_spent():
-    training = setup(plan(), torch.randn(N, D))
-    with torch.autograd.set_detect_anomaly(True):
-        with pytest.raises(InvalidArgumentError, match="tell of single examples"):
-            next(iter(training))
-        with pytest.raises(InvalidArgumentError, match="tell of single examples"):
-            setup(plan(), torch.randn(N, D))
-    assert training.steps_spent == 0
 
 
 @pytest.mark.parametrize(

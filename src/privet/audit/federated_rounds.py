@@ -38,7 +38,7 @@ def hold_rounds(probe: Probe) -> Trace:
 
 
 def _rounds(probe: Probe, plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-    return Federated(plan, model, _Canaries(probe, model), optimizer).steps()
+    return iter(Federated(plan, model, _Canaries(probe, model), optimizer))
 
 
 class _Rows:

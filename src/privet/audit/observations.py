@@ -17,7 +17,7 @@ from privet.audit.probe import Array, Layout, Probe, Trace
 from privet.clipping import Projected, Rule
 from privet.plan import Plan
 from privet.sparsification import Sparsification, Timetable
-from privet.training.state.masks import MaskState
+from privet.training.state.schedule import MaskState
 
 Mask = NDArray[np.bool_]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["CohortSummer", "Cohorts"]
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,15 +12,14 @@ from torch import Tensor
 
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import USER_ERRORS, InvalidArgumentError, LedgerError
+from privet.errors import USER_ERRORS, InvalidArgumentError
 from privet.federated.rounds import Population, Round, no_contributions
-from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
-from privet.reading.batches import BatchDataset, Group, PhysicalBatch
+from privet.reading.batches import BatchDataset
 from privet.sampling import Indices
 from privet.sparsification import Masks, Random
 from privet.sparsification.drawing import Selection, total
-from privet.training.clipped_sums import raise_hidden
+from privet.training.loop import Batches, raise_hidden
 
 
 class Cohorts(BatchDataset):
@@ -57,27 +56,17 @@ class CohortSummer:
         cannot loosen them. Its errors are not shown, because they may depend on who was drawn.
     """
 
-    method = "federated"
-
     def __init__(self, plan: Plan, population: Population, parameters: Mapping[str, Tensor]) -> None:
         self._plan, self._population, self._parameters = plan, population, parameters
 
-    def sum_draw(
-        self,
-        reading: Iterator[tuple[PhysicalBatch, list[Group]]],
-        rule: Rule,
-        masks: Masks | None,
-        subspace: Subspace | None = None,
-    ) -> ClippedSum:
-        """Return the clipped sum of the next cohort.
+    def sum_draw(self, batches: Batches, rule: Rule, masks: Masks | None) -> ClippedSum:
+        """Return the clipped sum of a cohort.
 
         Raises:
             StepError: the population failed as a whole; the round counts as spent.
             InvalidArgumentError: the population returned another sum than that of the round.
         """
-        physical, _ = next(reading)
-        if not physical.last:
-            raise LedgerError("a cohort was read in parts; the round counts as spent")
+        ((physical, _),) = batches  # a cohort is read whole
         told = self.tell(physical.part.draw, rule, masks)
         try:
             found = self._population.gather(told, physical.indices)

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
-from privet.clipping.weighing import split_groups
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad, WrappedGrad
-from privet.gradients.engine import PartialSums
+from privet.gradients.engine import Clipper, RunningSum
 from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.tape import Tape, clip
 from privet.sampling import Indices
@@ -133,12 +132,10 @@ def contribution(
     if weights is not None:
         factors = torch.as_tensor(weights, dtype=torch.float64, device=tape.device).nan_to_num(0.0).clamp(0.0, 1.0)
         tape = Tape(clients, told.parameters, {name: _Weighted(grad, factors) for name, grad in tape.grads.items()})
-    sums = PartialSums.empty(told.parameters, told.rule, clients)
+    total = RunningSum(Clipper.of(told.parameters, told.rule, told.masks))
     if clients:
-        groups = split_groups(told.rule, tuple(told.parameters))
-        sums.add(torch.arange(clients, device="cpu"), *clip(tape, told.rule, groups))
-    part = BatchSlice(told.number, start, start + clients)
-    return sums.to_clipped_sum(told.parameters, told.rule, part, told.masks)
+        total.add(torch.arange(clients, device="cpu"), *clip(tape, told.rule, total.clipper.groups))
+    return total.to_clipped_sum(clients, BatchSlice(told.number, start, start + clients))
 
 
 def no_contributions(told: Round) -> ClippedSum:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 __all__ = ["Federated"]
 
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -15,22 +13,22 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
-from privet._utils.unique import Unique
-from privet.accounting import DEFAULT_ACCOUNTANT
 from privet.accounting.guarantee.statement import Guarantee
-from privet.clipping import GEP, Projected
+from privet.clipping import GEP, Projected, Rule
+from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError
 from privet.federated.cohorts import Cohorts, CohortSummer
 from privet.federated.rounds import Population
 from privet.gradients import trainable
+from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
-from privet.training import Callback, Reading, Step, Storage
+from privet.sparsification import Masks
+from privet.training import Reading, Storage
 from privet.training.directory import read_plan
-from privet.training.manifest.description import Parts
+from privet.training.loop import Batches, Loop
+from privet.training.manifest.parts import Parts
 from privet.training.observation.metrics_file import TIMES
-from privet.training.observation.observers import Observers
 from privet.training.record import RunRecorder
-from privet.training.stepper import Stepper
 
 # A round takes much longer than a write to the ledger, so each is paid for by itself, and a crash loses one.
 _BLOCK = 1
@@ -51,7 +49,7 @@ _SHAPES_WERE_READ = (
 )
 
 
-class Federated(Unique):
+class Federated(Loop):
     """Trains a model on updates of clients, a round for every step of the plan.
 
     A client's update takes the place of a gradient, so plan, clipping rules, masks, noise, accounting, ledger and checkpoints are
@@ -94,8 +92,6 @@ class Federated(Unique):
     True
     """
 
-    no_copy = "The same rounds would be held twice, and the ledger would count them once. Use Federated.resume."
-
     def __init__(
         self,
         plan: Plan,
@@ -108,8 +104,8 @@ class Federated(Unique):
         average: AveragedModel | None = None,
     ) -> None:
         storage, parts = Storage.of(directory), _parts(model, population, optimizer, scheduler, average)
-        stepper = _make_stepper(plan, parts, population, fresh=True)
-        self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts, block=_BLOCK))
+        self._prepare_rounds(plan, parts, population, fresh=True)
+        self._begin(storage, RunRecorder.begin(plan, storage, self._state, parts, block=_BLOCK), plan.total_steps)
 
     @classmethod
     def resume(
@@ -128,37 +124,21 @@ class Federated(Unique):
         Model, optimizer, number of clients and local training must be those of the start. The data of the clients are not
         compared, because the server does not have them.
         """
-        storage = Storage.of(directory)
-        folder = storage.check_resumable()
-        plan, parts = read_plan(folder), _parts(model, population, optimizer, scheduler, average)
-        stepper = _make_stepper(plan, parts, population, fresh=False)
-        record = RunRecorder.resume(
-            plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=storage.restore, block=_BLOCK
-        )
-        federated = cls.__new__(cls)
-        federated._assemble(plan, parts, storage, stepper, record)
+        storage, parts = Storage.of(directory), _parts(model, population, optimizer, scheduler, average)
+        federated, plan = cls.__new__(cls), read_plan(storage.check_resumable())
+        federated._prepare_rounds(plan, parts, population, fresh=False)
+        record = RunRecorder.resume(plan, storage, federated._state, parts, adopt=adopt, block=_BLOCK)
+        federated._begin(storage, record, plan.total_steps)
         return federated
 
-    def _assemble(self, plan: Plan, parts: Parts, storage: Storage, stepper: Stepper, record: RunRecorder) -> None:
-        self.plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
-        self.directory = storage.folder
-        self._stepper, self._record = stepper, record
-        self._observers = Observers(plan, self.directory, lambda: record.saved, plan.total_steps)
-        stepper.attach(record, self._observers, storage.checkpoint_every)
+    def _prepare_rounds(self, plan: Plan, parts: Parts, population: Population, *, fresh: bool) -> None:
+        """Prepare steps whose draws are cohorts of clients, each read whole, and whose sums the population gathers."""
+        _check_population(plan, parts.model, population)
+        self._prepare(plan, parts, plan.examples, "loop", Reading(probe=False), fresh=fresh)
+        self._cohorts = CohortSummer(plan, population, self._parameters)
 
-    @property
-    def steps_left(self) -> int:
-        """Number of rounds that may still be held."""
-        return self._record.steps_left
-
-    @property
-    def steps_spent(self) -> int:
-        """Number of rounds that the ledger counts: those held, and those lost to a crash."""
-        return self.plan.total_steps - self.steps_left
-
-    def epsilon(self, accountant: str | None = None) -> float:
-        """Return ε at the plan's δ for the rounds spent so far, by the tightest sound accountant or the one named."""
-        return self.plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
+    def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
+        return self._cohorts.sum_draw(batches, rule, masks)
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the rounds spent so far: it says who is trusted, and against whom cohorts are secret."""
@@ -172,44 +152,6 @@ class Federated(Unique):
             beside=(*found.beside, _SHAPES_WERE_READ, *([] if self.directory is None else [TIMES])),
         )
 
-    def run(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> None:
-        """Hold all remaining rounds; arguments as for `steps`."""
-        for _ in self.steps(progress=progress, callbacks=callbacks):
-            pass
-
-    def steps(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
-        """Hold the remaining rounds one by one; a checkpoint is written when the loop ends, however it ends.
-
-        Args:
-            progress: show rounds, ε spent and the time left.
-            callbacks: called after each round, after each checkpoint and at the end of the loop.
-        """
-        return self._observers.watch(self._stepper.take(self._stepper.state.update), callbacks, progress=progress)
-
-    @property
-    def seconds(self) -> float:
-        """Running time in seconds, over all sessions of the run, from the first round of each."""
-        return self._observers.seconds
-
-    def log(self, metrics: Mapping[str, float | None]) -> None:
-        """Write numbers of your own to `metrics.jsonl`, beside those of the last round; as for `Training.log`."""
-        self._observers.log(metrics)
-
-    def save(self) -> None:
-        """Write a checkpoint now."""
-        self._record.save()
-
-    def close(self) -> None:
-        """Return unused rounds to the ledger and the unspent share to the budget, and release the ledger."""
-        self._stepper.close()
-        self._record.close()
-
-    def __enter__(self) -> Federated:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
 
 def _parts(
     model: nn.Module,
@@ -221,8 +163,12 @@ def _parts(
     return Parts(model, population.program, optimizer, Cohorts(population), scheduler, average)
 
 
-def _make_stepper(plan: Plan, parts: Parts, population: Population, *, fresh: bool) -> Stepper:
-    """Return a stepper whose draws are cohorts of clients, each read whole, and whose sums the population gathers."""
+def _check_population(plan: Plan, model: nn.Module, population: Population) -> None:
+    """Refuse a plan that does not fit the population, or that needs more of single examples than clients send.
+
+    Raises:
+        InvalidArgumentError: names the part.
+    """
     if not isinstance(plan, Plan):
         raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
     if (plan.examples, str(plan.unit)) != (population.clients, str(population.privacy_unit)):
@@ -239,12 +185,10 @@ def _make_stepper(plan: Plan, parts: Parts, population: Population, *, fresh: bo
                 f"plan.{name}", part, "left out of federated learning",
                 "It needs more of single examples than clients send. For momentum, use the server's optimizer.",
             )  # fmt: skip
-    parameters: dict[str, Tensor] = {**trainable(parts.model)}
+    parameters: dict[str, Tensor] = {**trainable(model)}
     own, shapes = {name: each.shape for name, each in parameters.items()}, getattr(population, "shapes", None)
     if shapes is not None and shapes != own:
         raise InvalidArgumentError(
             "population", f"of clients that train {sorted(shapes)}",
             f"of clients that train the model's parameters, {sorted(own)}", "Both need the same names and shapes.",
         )  # fmt: skip
-    summer = CohortSummer(plan, population, parameters)
-    return Stepper(plan, parts, plan.examples, "loop", Reading(probe=False), fresh=fresh, summer=summer)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["METHODS", "Engine", "PartialSums", "clipped_sum", "empty_sum", "per_example_gradients", "per_example_norms", "tapes"]
+__all__ = [
+    "METHODS",
+    "Clipper",
+    "Engine",
+    "RunningSum",
+    "clipped_sum",
+    "empty_sum",
+    "per_example_gradients",
+    "per_example_norms",
+    "tapes",
+]
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,7 +32,7 @@ from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
-from privet.gradients.masking.masks import prepare_masks
+from privet.gradients.masking.masks import Mask, prepare_masks
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import METHODS, Passes
 from privet.gradients.methods.past_iterates import Past, check_past
@@ -32,7 +42,111 @@ from privet.gradients.projection.clipping import clip_projected
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
 
-_Again = Callable[[Tensor], Iterator[tuple[Tensor, Tape]]]
+# Positions of examples, the sum of their clipped gradients by name, and their norms, (G, b).
+Part = tuple[Tensor, dict[str, Tensor], Tensor]
+# (tape, positions of its examples) → the tape whose gradients are clipped instead
+Average = Callable[[Tape, Tensor], Tape]
+
+
+@dataclass(frozen=True, eq=False)
+class Clipper:
+    """How the gradients of one batch or draw are clipped, the same for all of its parts.
+
+    Args:
+        rule: the clipping rule.
+        summed: name → tensor of the shape of its sum.
+        groups: names of the sums that are clipped together.
+        masks: prepared masks of the parameters; None to keep all coordinates.
+        support: the same as bool tensors.
+        directions: for `clipping.Projected`, from which norms are estimated; None for other rules.
+        subspace: for `clipping.GEP`, by which gradients are split; None for other rules.
+    """
+
+    rule: Rule
+    summed: Mapping[str, Tensor]
+    groups: tuple[tuple[str, ...], ...]
+    masks: Mapping[str, Mask] | None = None
+    support: Mapping[str, Tensor] | None = None
+    directions: Directions | None = None
+    subspace: Subspace | None = None
+
+    @staticmethod
+    def of(
+        parameters: Mapping[str, Tensor],
+        rule: Rule,
+        masks: Mapping[str, Tensor] | None = None,
+        directions: Directions | None = None,
+        subspace: Subspace | None = None,
+    ) -> Clipper:
+        """Return the clipper of a rule; arguments as for `clipped_sum`.
+
+        Raises:
+            InvalidArgumentError: the rule needs a subspace and there is none, or the reverse; or its groups are no partition.
+        """
+        check_subspace(rule, subspace)
+        summed = parameters if subspace is None else subspace.released
+        groups = split_groups(rule, tuple(summed))
+        known = None if masks is None else prepare_masks(masks, parameters)
+        support = None if masks is None else {name: mask for name, mask in masks.items() if name in summed}
+        chosen = directions or Directions() if isinstance(rule, Projected) else None
+        return Clipper(rule, summed, groups, known, support, chosen, subspace)
+
+    def clip(self, index: Tensor, whole: Tape) -> list[Part]:
+        """Return the clipped sums of the examples at some positions; the tape is consumed."""
+        tape = whole if self.masks is None else whole.mask(self.masks)
+        split = [(index, tape)] if self.subspace is None else [(index[where], one) for where, one in self.subspace.split(tape)]
+        if self.directions is not None and isinstance(self.rule, Projected):
+            return [(where, *clip_projected(one, self.rule, self.groups, self.directions)) for where, one in split]
+        return [(where, *clip(one, self.rule, self.groups)) for where, one in split]
+
+
+@dataclass(eq=False)
+class RunningSum:
+    """The clipped sum of a batch or draw, to which its parts are added one after another.
+
+    Args:
+        clipper: how all of its gradients are clipped.
+
+    Attributes:
+        sums: name → sum; empty before the first part.
+    """
+
+    clipper: Clipper
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    _norms: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
+        """Add the clipped sum of the examples at these positions, which are in increasing order; its tensors may change."""
+        self._norms.append((index, norms))
+        if not self.sums:
+            self.sums = sums
+        else:
+            for name, value in sums.items():
+                self.sums[name] += value
+
+    def norms(self, examples: int) -> Tensor:
+        """Return the norms of all examples, (G, B) float64; zero for those that were not added."""
+        if len(self._norms) == 1 and self._norms[0][1].shape[1] == examples:
+            return self._norms[0][1]
+        device = next(iter(self.clipper.summed.values())).device
+        found = torch.zeros(len(self.clipper.groups), examples, dtype=torch.float64, device=device)
+        for index, norms in self._norms:
+            found.index_copy_(1, index.to(device), norms)
+        return found
+
+    def to_clipped_sum(self, examples: int, part: BatchSlice | None = None) -> ClippedSum:
+        """Return the clipped sum of all parts; for no examples, zeros, which are noised and accounted for like any other sum.
+
+        Args:
+            examples: number of all examples.
+            part: positions within a draw that it covers.
+        """
+        rule, sums, norms = self.clipper.rule, self.sums, self.norms(examples)
+        if not sums:
+            zeros = {name: zero_sum(tensor) for name, tensor in self.clipper.summed.items()}
+            sums = {**zeros, **weigh(rule, norms[:, :0], self.clipper.groups)[1]}
+        scales, sensitivity = read_scales(rule, tuple(self.clipper.summed))
+        return ClippedSum(sums, sensitivity, norms[0] if len(norms) == 1 else norms, part, scales, self.clipper.support)
 
 
 @dataclass(eq=False)
@@ -65,6 +179,11 @@ class Engine:
         choice("method", self.method, ("auto", *METHODS))
         self.program = Program(self.model, self.loss_fn, self.parameters)
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(iter(self.parameters.values())).device
+
     def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
         """Yield positions of examples and their tape, until all are covered; call inside `preserve_generators`.
 
@@ -72,165 +191,54 @@ class Engine:
             examples: the batch.
             past: parameter sets with coefficients; the gradients at these are added.
         """
+        refuse_inference_mode()
         check_past(past, self.parameters)
-        for start, part in self._split(examples):
+        limit, total = self.physical_batch_size, examples.count
+        size = total if limit is None else count("physical_batch_size", limit)
+        for start in range(0, total, max(1, size)):
+            part = examples if size >= total else examples.select(slice(start, start + size))
             passes = Passes(self.program, self.seeds, self.method, past, self.skip_errors)
             for index, tape in passes.tapes(part):
                 yield index + start if start else index, tape
             self.looped += passes.looped
 
-    def _split(self, examples: Examples) -> Iterator[tuple[int, Examples]]:
-        """Yield parts of at most `physical_batch_size` examples, with the position of the first."""
-        refuse_inference_mode()
-        limit = self.physical_batch_size
-        size = examples.count if limit is None else count("physical_batch_size", limit)
-        for start in range(0, examples.count, max(1, size)):
-            yield start, examples if size >= examples.count else examples.select(slice(start, start + size))
+    def clip(self, examples: Examples, clipper: Clipper, past: Past = (), average: Average | None = None) -> Iterator[Part]:
+        """Yield the clipped sums of parts of a batch, until all examples are covered; call inside `preserve_generators`.
 
-    def clipped_sum(
-        self,
-        examples: Examples,
-        clipping: Rule,
-        *,
-        masks: Mapping[str, Tensor] | None = None,
-        past: Past = (),
-        directions: Directions | None = None,
-        subspace: Subspace | None = None,
-    ) -> PartialSums:
-        """Return the clipped sum over a batch; arguments as for the function of this name."""
-        with preserve_generators():
-
-            def again(index: Tensor) -> Iterator[tuple[Tensor, Tape]]:
-                engine = self if len(index) > 1 else replace(self, method="loop")
-                for part in index.tensor_split(min(2, len(index))):
-                    for position, tape in engine.tapes(examples.select(part), past):
-                        yield part[position], tape
-
-            covering = (each for each in self.tapes(examples, past))  # a generator in another, as those of `again` are
-            return self.clip(covering, examples.count, clipping, masks, directions, subspace, again)
-
-    def clip(
-        self,
-        covering: Iterable[tuple[Tensor, Tape]],
-        examples: int,
-        clipping: Rule,
-        masks: Mapping[str, Tensor] | None = None,
-        directions: Directions | None = None,
-        subspace: Subspace | None = None,
-        again: _Again | None = None,
-    ) -> PartialSums:
-        """Return the clipped sum over tapes that cover a batch; the tapes are consumed.
+        Examples whose gradients cannot be summed together, because one of them took a path that a rule does not support, are
+        computed again in halves. A single one is computed in the loop; if it fails there too, it contributes zero. It must not
+        send the others through the loop, in which norms are rounded otherwise.
 
         Args:
-            covering: positions of examples and their tapes.
-            examples: number of all examples.
-            clipping, masks, directions, subspace: as for `clipped_sum`.
-            again: positions → tapes of fewer examples, for examples whose gradients could not be summed together, because one of
-                them took a path that a rule does not support; of a single one, its tape by itself. That one must not send the
-                others through the loop, in which norms are rounded otherwise. If it fails by itself, it contributes zero.
+            examples: the batch.
+            clipper: how gradients are clipped.
+            past: as for `tapes`.
+            average: replaces gradients before they are clipped, by averages over the steps, say.
         """
-        check_subspace(clipping, subspace)
-        summed = self.parameters if subspace is None else subspace.released
-        groups = split_groups(clipping, tuple(summed))
-        known = None if masks is None else prepare_masks(masks, self.parameters)
-        if isinstance(clipping, Projected):
-            directions = directions or Directions()
-        partial_sums = PartialSums(len(groups), examples, next(iter(summed.values())).device)
-
-        def add(index: Tensor, whole: Tape) -> None:
-            found = []
-            tape = whole if known is None else whole.mask(known)
-            split = [(index, tape)] if subspace is None else ((index[where], part) for where, part in subspace.split(tape))
-            for positions, part in split:
-                if directions is not None and isinstance(clipping, Projected):
-                    found.append((positions, *clip_projected(part, clipping, groups, directions)))
-                else:
-                    found.append((positions, *clip(part, clipping, groups)))
-            for each in found:
-                partial_sums.add(*each)
-
-        waiting = [(covering, False)]
-        while waiting:  # rather than recursion, so that user code always runs equally deep in the stack
-            tapes_of_part, last = waiting.pop()
-            for index, tape in tapes_of_part:
+        waiting = [(torch.arange(examples.count, device="cpu"), False)]
+        while waiting:
+            rows, alone = waiting.pop()
+            engine = replace(self, method="loop") if alone else self
+            for index, whole in engine.tapes(examples if len(rows) == examples.count else examples.select(rows), past):
+                chosen = rows[index]
                 try:
-                    add(index, tape)
+                    parts = clipper.clip(chosen, whole if average is None else average(whole, chosen))
                 except USER_ERRORS as error:
                     raise_interrupt(error)
-                    if again is None or not self.skip_errors:
+                    if not self.skip_errors:
                         raise
-                    waiting += [] if last else [(again(index), len(index) == 1)]
-        return partial_sums
+                    if not alone:
+                        waiting += [(part, len(part) == 1) for part in chosen.tensor_split(min(2, len(chosen)))]
+                else:
+                    yield from parts
 
-
-@dataclass(eq=False)
-class PartialSums:
-    """Accumulated sums over parts of a batch.
-
-    Args:
-        groups: G.
-        examples: B.
-        device: of the norms.
-
-    Attributes:
-        sums: name → sum; empty before the first part.
-    """
-
-    groups: int
-    examples: int
-    device: torch.device
-    sums: dict[str, Tensor] = field(default_factory=dict)
-    _norms: Tensor | None = None
-
-    @staticmethod
-    def empty(parameters: Mapping[str, Tensor], clipping: Rule, examples: int) -> PartialSums:
-        """Return the partial sums of a batch before the first part."""
-        groups = split_groups(clipping, tuple(parameters))
-        return PartialSums(len(groups), examples, next(iter(parameters.values())).device)
-
-    @property
-    def norms(self) -> Tensor:
-        """Norms of all examples, (G, B) float64; zero for examples that are not yet added."""
-        if self._norms is None:
-            self._norms = torch.zeros(self.groups, self.examples, dtype=torch.float64, device=self.device)
-        return self._norms
-
-    def add(self, index: Tensor, sums: dict[str, Tensor], norms: Tensor) -> None:
-        """Add a part of the batch, with its examples at these positions, in increasing order."""
-        if norms.shape[1] == self.examples:
-            self._norms = norms
-        else:
-            self.norms.index_copy_(1, index.to(self.device), norms)
-        if not self.sums:
-            self.sums = sums
-        else:
-            for name, value in sums.items():
-                self.sums[name] += value
-
-    def to_clipped_sum(
-        self,
-        parameters: Mapping[str, Tensor],
-        clipping: Rule,
-        part: BatchSlice | None = None,
-        masks: Mapping[str, Tensor] | None = None,
-    ) -> ClippedSum:
-        """Return the clipped sum; for no examples, zeros, which are noised and accounted for like any other sum.
-
-        Args:
-            parameters: name → parameter, or another tensor of the shape of its sum.
-            clipping, part, masks: as for `clipped_sum`; masks of parameters that are not summed do not apply.
-        """
-        sums = self.sums
-        if not sums:
-            zeros = {name: zero_sum(parameter) for name, parameter in parameters.items()}
-            sums = {**zeros, **weigh(clipping, self.norms[:, :0], clipping.groups(tuple(parameters)))[1]}
-        norms = self.norms[0] if len(self.norms) == 1 else self.norms
-        scales, sensitivity = read_scales(clipping, tuple(parameters))
-        # The same object where all of it applies, so that parts of a draw are seen to share it at no cost.
-        support = masks
-        if masks is not None and not masks.keys() <= sums.keys():
-            support = {name: mask for name, mask in masks.items() if name in sums}
-        return ClippedSum(sums, sensitivity, norms, part, scales, support)
+    def clipped_sum(self, examples: Examples, clipper: Clipper, past: Past = ()) -> RunningSum:
+        """Return the clipped sum over a batch; arguments as for `clip`."""
+        total = RunningSum(clipper)
+        with preserve_generators():
+            for each in self.clip(examples, clipper, past):
+                total.add(*each)
+        return total
 
 
 def check_subspace(clipping: Rule, subspace: Subspace | None) -> None:
@@ -366,9 +374,8 @@ def clipped_sum(
             "masks", "given", f"left out with {type(clipping).__name__}", "It estimates the norms of unmasked gradients."
         )
     engine, examples = _make_engine(model, loss_fn, batch, method, physical_batch_size)
-    partial_sums = engine.clipped_sum(examples, clipping, masks=masks, past=past, directions=directions, subspace=subspace)
-    summed = engine.parameters if subspace is None else subspace.released
-    return partial_sums.to_clipped_sum(summed, clipping, part, masks)
+    clipper = Clipper.of(engine.parameters, clipping, masks, directions, subspace)
+    return engine.clipped_sum(examples, clipper, past).to_clipped_sum(examples.count, part)
 
 
 def _make_engine(
@@ -390,4 +397,4 @@ def empty_sum(
         part: positions within a draw that it covers.
         masks: as for `clipped_sum`.
     """
-    return PartialSums.empty(parameters, clipping, 0).to_clipped_sum(parameters, clipping, part, masks)
+    return RunningSum(Clipper.of(parameters, clipping, masks)).to_clipped_sum(0, part)

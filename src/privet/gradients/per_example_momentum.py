@@ -4,23 +4,16 @@ from __future__ import annotations
 
 __all__ = ["Averages"]
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from privet._utils.randomness import preserve_generators
 from privet._utils.tensors import gradient_dtype
-from privet.clipping import Rule
-from privet.errors import USER_ERRORS, InvalidArgumentError
-from privet.gradients.core.examples import Examples
+from privet.errors import InvalidArgumentError
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
-from privet.gradients.core.private import raise_interrupt
-from privet.gradients.engine import Engine, PartialSums
 from privet.gradients.methods.tape import Tape
-from privet.gradients.projection.subspace import Subspace
 from privet.momentum import Momentum
 
 
@@ -59,34 +52,20 @@ class Averages:
     def __reduce__(self) -> NoReturn:
         raise TypeError("the average gradients of single examples are private: they cannot be saved, sent or copied")
 
-    def clipped_sum(
-        self,
-        engine: Engine,
-        examples: Examples,
-        clipping: Rule,
-        indices: Tensor,
-        *,
-        masks: Mapping[str, Tensor] | None = None,
-        subspace: Subspace | None = None,
-    ) -> PartialSums:
-        """Update the averages with the gradients of a batch, and return Σᵢ w(‖mᵢ‖)·mᵢ over it.
+    def of_examples(self, indices: Tensor) -> Callable[[Tape, Tensor], Tape]:
+        """Return a function that updates the averages of a batch and returns them in place of the gradients, for `Engine.clip`.
 
-        An example whose gradient is not finite contributes exactly zero, and its average is unchanged.
+        An example whose gradient is not finite keeps its average; what is returned for it is not finite either.
 
         Args:
-            engine: computes the gradients.
-            examples: the batch.
-            clipping: the clipping rule, which computes weights from norms.
-            indices: of the examples in the data set, (B,), all different.
-            masks, subspace: as for `privet.clipped_sum`.
+            indices: of the batch's examples in the data set, (B,), all different.
         """
-        with preserve_generators():
-            return engine.clip(self._average_tapes(engine, examples, indices), examples.count, clipping, masks, subspace=subspace)
 
-    def _average_tapes(self, engine: Engine, examples: Examples, indices: Tensor) -> Iterator[tuple[Tensor, Tape]]:
-        for index, gradients in _gradients(engine, examples):
-            where = indices[index].to(self._begun.device)
-            yield index, Tape(len(index), self._parameters, self._update(gradients, where))
+        def average(tape: Tape, positions: Tensor) -> Tape:
+            where = indices[positions].to(self._begun.device)
+            return Tape(len(where), self._parameters, self._update(tape.gradients(), where))
+
+        return average
 
     def _update(self, gradients: Mapping[str, Tensor], where: Tensor) -> dict[str, PerExampleGrad]:
         """Return the next averages of these examples; store those that are finite."""
@@ -101,18 +80,3 @@ class Averages:
             self._averages[name][where[finite]] = average[finite]
         self._begun[where[finite]] = True
         return {name: DenseGrad(average) for name, average in found.items()}
-
-
-def _gradients(engine: Engine, examples: Examples) -> Iterator[tuple[Tensor, dict[str, Tensor]]]:
-    """Yield positions of examples and their gradients; one by one where one of them cannot be formed with the others."""
-    for index, tape in engine.tapes(examples):
-        try:
-            found = tape.gradients()
-        except USER_ERRORS as error:
-            raise_interrupt(error)
-            if not engine.skip_errors:
-                raise
-            for position, alone in replace(engine, method="loop").tapes(examples.select(index)):
-                yield index[position], alone.gradients()
-        else:
-            yield index, found

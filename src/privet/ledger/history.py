@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["WHAT", "History", "read_history", "replay"]
+__all__ = ["WHAT", "History", "Machine", "read_history", "replay"]
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +12,33 @@ from typing import Any
 
 from privet.errors import LedgerError
 from privet.ledger.journal import Record, read
-from privet.ledger.machine import Machine
 
 KIND, FORMAT = "ledger", 2
 WHAT = "the ledger"
 _NONE: Mapping[str, float] = {}
+# Linux generates this id at every boot; other systems have no such file and are identified by the host name alone.
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A host between two reboots: a directory that is used on another one may be a copy.
+
+    Args:
+        host: its name.
+        boot: its boot id; empty if unknown.
+    """
+
+    host: str
+    boot: str
+
+    @staticmethod
+    def here() -> Machine:
+        """Return the machine that this process runs on."""
+        return Machine(socket.gethostname(), _BOOT.read_text(encoding="ascii").strip() if _BOOT.exists() else "")
+
+    def __str__(self) -> str:
+        return f"{self.host!r}" + (f" (boot {self.boot[:8]})" if self.boot else "")
 
 
 @dataclass(frozen=True)
@@ -112,12 +135,14 @@ def replay(records: Sequence[Record], name: str) -> History:
                 sessions, open_ended = sessions + 1, 0
             case _:
                 raise LedgerError(f"line {number} of {name} contradicts the lines before it, so the ledger cannot be used")
-    match opening:
-        case {"run": str(run), "plan": dict() as plan, "facts": {"anchor": str() | None} as facts}:
-            return History(
-                run, plan, facts, _machine(machine, name), len(multipliers), tuple(multipliers), sessions, begun, queries, answers
-            )
-    raise LedgerError(f"the opening record of {name} is incomplete")
+    match {**opening, "machine": machine}:
+        case {
+            "run": str(run), "plan": dict() as plan, "facts": {"anchor": str() | None} as facts,
+            "machine": {"host": str(host), "boot": str(boot)},
+        }:  # fmt: skip
+            here = Machine(host, boot)
+            return History(run, plan, facts, here, len(multipliers), tuple(multipliers), sessions, begun, queries, answers)
+    raise LedgerError(f"{name} does not record its run, its plan, or the machine on which it was opened")
 
 
 def read_history(path: Path) -> tuple[History, tuple[str, ...], bool]:
@@ -128,10 +153,3 @@ def read_history(path: Path) -> tuple[History, tuple[str, ...], bool]:
     """
     content = read(path, WHAT)
     return replay(content.records, f"{WHAT} {path}"), content.tips, content.torn
-
-
-def _machine(found: object, name: str) -> Machine:
-    match found:
-        case {"host": str(host), "boot": str(boot)}:
-            return Machine(host, boot)
-    raise LedgerError(f"{name} does not record the machine on which it was opened")

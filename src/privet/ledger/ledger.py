@@ -13,7 +13,7 @@ __all__ = ["BLOCK", "Ledger"]
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,14 +23,12 @@ from typing import Any
 from privet._utils.unique import Unique
 from privet.errors import BudgetExhaustedError, LedgerError
 from privet.ledger.anchor import Anchor
-from privet.ledger.history import FORMAT, KIND, WHAT, replay
+from privet.ledger.history import FORMAT, KIND, WHAT, History, Machine, replay
 from privet.ledger.journal import Chain, Journal, Record
-from privet.ledger.machine import Machine
 from privet.noise import Token
 
 BLOCK = 16
 _NONE: Mapping[str, float] = {}
-_NO_ANSWERS: Mapping[str, tuple[float, ...]] = {}
 
 
 class Ledger(Unique):
@@ -38,15 +36,10 @@ class Ledger(Unique):
 
     Args:
         chain: the journal or chain that it writes to.
+        history: what the chain holds already.
         multipliers: noise multiplier of every step that the plan allows.
         block: number of steps reserved at a time.
-        run: id of the run.
-        facts: further fields of the first record, including the path of the anchor.
-        spent: number of steps already spent.
-        begun: whether anything was reserved before.
         queries: name → noise multiplier of every query that the plan allows, each once.
-        reserved: names of the queries already reserved.
-        answers: name → what a reserved query released.
 
     Attributes:
         run: id of the run.
@@ -56,26 +49,15 @@ class Ledger(Unique):
     no_copy = "The same steps would be taken twice, but counted once in each ledger. Close it and use Ledger.open."
 
     def __init__(
-        self,
-        chain: Chain,
-        multipliers: Sequence[float],
-        block: int,
-        *,
-        run: str,
-        facts: Mapping[str, Any],
-        spent: int,
-        begun: bool,
-        queries: Mapping[str, float] = _NONE,
-        reserved: Iterable[str] = (),
-        answers: Mapping[str, tuple[float, ...]] = _NO_ANSWERS,
+        self, chain: Chain, history: History, multipliers: Sequence[float], block: int, queries: Mapping[str, float]
     ) -> None:
-        self.run, self.facts = run, facts
-        self._queries, self._reserved, self._answers = queries, set(reserved), dict(answers)
-        self._chain, self._multipliers, self._block, self._spent = chain, multipliers, block, spent
+        self.run, self.facts = history.run, history.facts
+        self._queries, self._reserved, self._answers = queries, set(history.queries), dict(history.answers)
+        self._chain, self._multipliers, self._block, self._spent = chain, multipliers, block, history.spent
         self._tokens: deque[Token] = deque()
         self._anchor: Anchor | None = None
-        if facts.get("anchor") is not None:
-            self._anchor = Anchor(Path(facts["anchor"]), run, self.includes, begun=begun)
+        if self.facts.get("anchor") is not None:
+            self._anchor = Anchor(Path(self.facts["anchor"]), self.run, self.includes, begun=history.begun)
             self._anchor.move(self.tip)
 
     @classmethod
@@ -112,12 +94,11 @@ class Ledger(Unique):
                 raise LedgerError(f"{path} is already the ledger of a run; resume that run, or choose another directory")
             if prepare is not None:
                 prepare()
-            run, place = secrets.token_hex(16), None if anchor is None else str(anchor.absolute())
-            known = {"anchor": place, **(facts or {})}
-            chain.append({
-                "record": "open", "kind": KIND, "format": FORMAT, "run": run, "plan": plan, "facts": known, **_session()
-            })  # fmt: skip
-            return cls(chain, multipliers, block, run=run, facts=known, spent=0, begun=False, queries=queries)
+            known = {"anchor": None if anchor is None else str(anchor.absolute()), **(facts or {})}
+            opening: Record = {"record": "open", "kind": KIND, "format": FORMAT, "run": secrets.token_hex(16)}
+            opening |= {"plan": plan, "facts": known, **_session()}
+            chain.append(opening)
+            return cls(chain, replay([opening], chain.name), multipliers, block, queries)
         except BaseException:
             chain.close()
             raise
@@ -156,11 +137,7 @@ class Ledger(Unique):
                     f"{journal.name} was last open on {history.machine}, and this is {here}: if no other copy of the run "
                     "continues, pass adopt=True (privet train --resume RUN --adopt)"
                 )
-            ledger = cls(
-                journal, multipliers, block,
-                run=history.run, facts=history.facts, spent=history.spent, begun=history.begun,
-                queries=queries, reserved=history.queries, answers=history.answers,
-            )  # fmt: skip
+            ledger = cls(journal, history, multipliers, block, queries)
             ledger._note({"record": "resume", "adopted": here != history.machine, **_session()})
             return ledger
         except BaseException:

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["ExampleReader", "join_rows", "physical_batches", "ungroup"]
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -216,7 +216,7 @@ def _is_equal_leaf(one: Any, other: Any) -> bool:
 
 def physical_batches(
     rows: ExampleReader, wanted: Iterable[PhysicalBatch], workers: int = 0
-) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
+) -> Generator[tuple[PhysicalBatch, list[Group]], None, None]:
     """Yield each physical batch with its groups (none if it is empty), read ahead by worker processes if there are any.
 
     Args:

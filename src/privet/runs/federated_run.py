@@ -27,9 +27,11 @@ from privet.runs.division import KEY, new_key
 from privet.runs.forecast import foresee
 from privet.runs.run import (
     RESAMPLES,
+    Logger,
     Outcome,
     add_data_facts,
     initial_files,
+    measure_on_test,
     read_key,
     read_setup_of,
     state,
@@ -37,7 +39,6 @@ from privet.runs.run import (
 )
 from privet.runs.tasks import Task
 from privet.training import Callback, Step, Storage, read_plan
-from privet.training.observation.metrics_file import POINTS
 from privet.tuning.feasibility import Feasibility
 from privet.units import Users
 
@@ -133,7 +134,7 @@ def start(
         forecast = foresee(setup, plan, dataset, model)
         if announce is not None:
             announce(forecast)
-        return _finish(setup, dataset, task, federated, federated.steps(progress=progress, callbacks=callbacks), forecast)
+        return _finish(setup, dataset, task, federated, progress, callbacks, forecast)
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
@@ -158,8 +159,7 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
     with _population(setup, model, task, clients) as population:
         storage = Storage(directory, checkpoint_every=every)
         federated = Federated.resume(storage, model, population, optimizer, adopt=adopt)
-        rounds, forecast = federated.steps(progress=progress, callbacks=callbacks), foresee(setup, plan, dataset, model)
-        return _finish(setup, dataset, task, federated, rounds, forecast)
+        return _finish(setup, dataset, task, federated, progress, callbacks, foresee(setup, plan, dataset, model))
 
 
 @contextmanager
@@ -173,17 +173,21 @@ def _population(setup: FederatedSetup, model: nn.Module, task: Task, clients: Us
 
 
 def _finish(
-    setup: FederatedSetup, dataset: DataSet, task: Task, federated: Federated, rounds: Iterator[Step], forecast: Feasibility
+    setup: FederatedSetup,
+    dataset: DataSet,
+    task: Task,
+    federated: Federated,
+    progress: bool,
+    callbacks: Iterable[Callback],
+    forecast: Feasibility,
 ) -> Outcome:
-    """Hold these rounds, the remaining ones, write the results, and then mark the run as complete."""
+    """Hold the remaining rounds, write the results, and then mark the run as complete."""
     assert federated.directory is not None
     plan, model = federated.plan, federated.model
     evaluation: Evaluation | RegressionEvaluation | None = None
     with federated:
-        for step in rounds:
-            federated.log(_sum_bytes(step, plan, model))
-            if dataset.test is not None and step.is_one_of(POINTS):
-                federated.log(task.measurements(task.evaluate(model, dataset.test, setup.device)))
+        measure = lambda step: {**_sum_bytes(step, plan, model), **measure_on_test(step, setup, dataset, task, model)}  # noqa: E731
+        federated.run(progress=progress, callbacks=(*callbacks, Logger(federated.log, measure)))
         if dataset.test is not None:
             evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
         guarantee = add_data_facts(federated.guarantee(), dataset, task, forecast.warnings)

@@ -10,8 +10,8 @@ With an optimizer that samples from a posterior, also samples.safetensors.
 from __future__ import annotations
 
 __all__ = [
-    "RESAMPLES", "Outcome", "add_data_facts", "initial_files", "read_key", "read_setup", "read_setup_of", "resume", "start",
-    "state", "write_results",
+    "RESAMPLES", "Logger", "Outcome", "add_data_facts", "initial_files", "measure_on_test", "read_key", "read_setup",
+    "read_setup_of", "resume", "start", "state", "write_results",
 ]  # fmt: skip
 
 import json
@@ -128,8 +128,7 @@ def start(
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    steps = training.steps(progress=progress, callbacks=callbacks)
-    return _finish(setup, dataset, task, division, training, steps, announce)
+    return _finish(setup, dataset, task, division, training, progress, callbacks, announce)
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
@@ -164,8 +163,7 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    steps = training.steps(progress=progress, callbacks=callbacks)
-    return _finish(setup, dataset, task, division, training, steps)
+    return _finish(setup, dataset, task, division, training, progress, callbacks)
 
 
 def read_key(directory: Path, setup: Setup) -> str:
@@ -238,7 +236,8 @@ def _finish(
     task: Task,
     division: Division,
     training: Training,
-    steps: Iterable[Step],
+    progress: bool,
+    callbacks: Iterable[Callback],
     announce: Callable[[Feasibility], None] | None = None,
 ) -> Outcome:
     """Take the remaining steps, write the results, and then mark the run as complete."""
@@ -253,9 +252,8 @@ def _finish(
     with training:
         if not adopt_priors(training, task, division.training):
             lost.append(LOST.format("class counts"))
-        for step in steps:
-            if dataset.test is not None and step.is_one_of(POINTS):
-                training.log(task.measurements(task.evaluate(model, dataset.test, setup.device)))
+        measure = lambda step: measure_on_test(step, setup, dataset, task, model)  # noqa: E731
+        training.run(progress=progress, callbacks=(*callbacks, Logger(training.log, measure)))
         seconds = training.seconds
         if dataset.test is not None:
             evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
@@ -268,6 +266,31 @@ def _finish(
     status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
     write_results(outcome, model, setup, dataset, {"gradients": training.method}, status)
     return outcome
+
+
+@dataclass(frozen=True)
+class Logger(Callback):
+    """Logs measures of the model as it is after a step.
+
+    Args:
+        log: `Training.log`.
+        measure: step → metrics; none to log nothing.
+    """
+
+    log: Callable[[Mapping[str, float | None]], None]
+    measure: Callable[[Step], Mapping[str, float | None]]
+
+    def on_step(self, step: Step) -> None:
+        """Log the measures of a step."""
+        if metrics := self.measure(step):
+            self.log(metrics)
+
+
+def measure_on_test(step: Step, setup: Setup, dataset: DataSet, task: Task, model: nn.Module) -> Mapping[str, float | None]:
+    """Return the measures on test data after one of the steps that the metrics file describes; none after others."""
+    if dataset.test is None or not step.is_one_of(POINTS):
+        return {}
+    return task.measurements(task.evaluate(model, dataset.test, setup.device))
 
 
 def write_results(

@@ -6,13 +6,12 @@ a random source, so a resumed run draws fresh randomness. The last two are kept.
 
 from __future__ import annotations
 
-__all__ = ["CorruptCheckpointError", "Stateful", "check_counted", "latest", "load", "read", "save", "save_first"]
+__all__ = ["CorruptCheckpointError", "Stateful", "latest", "load", "read", "save", "save_first"]
 
-import contextlib
 import pickle
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +22,6 @@ from privet.errors import LedgerError, PrivetError, PrivetWarning
 from privet.ledger import Ledger
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
-_OWN = ("step", "ledger")
 
 
 class Stateful(Protocol):
@@ -52,11 +50,7 @@ def save(directory: Path, step: int, parts: Mapping[str, Stateful], ledger: Ledg
     Raises:
         LedgerError: writing failed, such as on a full disk; the existing checkpoints are unchanged.
     """
-    state = {
-        "step": step,
-        "ledger": ledger.tip,
-        **{name: part.state_dict() for name, part in parts.items()},
-    }
+    state = {"step": step, "ledger": ledger.tip, **{name: part.state_dict() for name, part in parts.items()}}
     try:
         write_atomically(directory / NAME, lambda temporary: _write(state, temporary), keep=directory / PREVIOUS)
     except OSError as error:
@@ -73,23 +67,12 @@ def _write(state: Mapping[str, Any], path: Path) -> None:
         OSError: the file cannot be written.
     """
     try:
-        with _computing_checksums(), path.open("wb") as file:
+        with path.open("wb") as file:
             torch.save(state, file)
     except RuntimeError as error:
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
-
-
-@contextlib.contextmanager
-def _computing_checksums() -> Iterator[None]:
-    """Return a context in which torch's writer computes the checksums that `read` verifies, whatever the program has set."""
-    before = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(True)
-    try:
-        yield
-    finally:
-        torch.serialization.set_crc32_options(before)
 
 
 def save_first(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger) -> None:
@@ -108,12 +91,12 @@ def save_first(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger) -
         ) from None
 
 
-def load(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger, device: torch.device) -> int | None:
+def load(directory: Path, parts: Mapping[str, Stateful] | None, ledger: Ledger, device: torch.device) -> int | None:
     """Restore the last readable state, and return its number of completed steps; None if there is no checkpoint yet.
 
     Args:
         directory: directory of the run; its ledger is open, so no other process writes there.
-        parts: name → model, optimizer, scheduler or other state.
+        parts: name → model, optimizer, scheduler or other state; None to restore nothing, which checks the ledger alone.
         ledger: ledger of the run.
         device: device of the restored tensors.
 
@@ -122,42 +105,24 @@ def load(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger, device:
             read, or it contains other states than those requested.
     """
     remove_unfinished(directory / NAME)
-    path, state = _counted(directory, ledger, device)
-    if state is None:
+    path, state = latest(directory, device)
+    if state is not None and not ledger.includes(state["ledger"]):
+        raise LedgerError(
+            f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would not be counted"
+        )
+    if state is None or parts is None:
         return None
-    missing = [name for name in parts if name not in state]
-    if missing:
-        raise LedgerError(f"the checkpoint {path} holds no state for {', '.join(missing)}; resume with the parts of the start")
-    left_out = [name for name in state if name not in (*_OWN, *parts)]
-    if left_out:
-        raise LedgerError(f"the checkpoint {path} also holds state for {', '.join(left_out)}; resume with the parts of the start")
+    missing, left_out = parts.keys() - state.keys(), state.keys() - parts.keys() - {"step", "ledger"}
+    for holds, names in (("holds no", missing), ("also holds", left_out)):
+        if names:
+            listed = ", ".join(sorted(names))
+            raise LedgerError(f"the checkpoint {path} {holds} state for {listed}; resume with the parts of the start")
     try:
         for name, part in parts.items():
             part.load_state_dict(state[name])
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError, PrivetError) as error:
         raise LedgerError(f"the checkpoint {path} does not fit these parts ({error})") from None
     return int(state["step"])
-
-
-def check_counted(directory: Path, ledger: Ledger) -> None:
-    """Refuse a ledger that does not contain the newest checkpoint, without restoring anything.
-
-    Args:
-        directory, ledger: as for `load`.
-
-    Raises:
-        LedgerError: the ledger was rolled back, or belongs to another run, or no checkpoint can be read.
-    """
-    _counted(directory, ledger, torch.device("cpu"))
-
-
-def _counted(directory: Path, ledger: Ledger, device: torch.device) -> tuple[Path, dict[str, Any] | None]:
-    path, state = latest(directory, device)
-    if state is not None and not ledger.includes(state["ledger"]):
-        raise LedgerError(
-            f"the checkpoint {path} is newer than, or foreign to, the ledger {ledger.path}: spent steps would not be counted"
-        )
-    return path, state
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

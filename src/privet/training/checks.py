@@ -1,37 +1,46 @@
-"""Checks of model and optimizer before each step; they look at public values only."""
+"""Checks of model, optimizer, scheduler and average, before the first step and each later one; all of it is public."""
 
 from __future__ import annotations
 
 __all__ = [
     "KnowsNoise",
     "check_arguments",
+    "check_average",
+    "check_fresh_optimizer",
     "check_one_process",
     "check_optimizer",
     "check_plan_suits",
     "check_same_parameters",
+    "check_scheduler",
     "choose_physical_batch_size",
     "note_kinds",
+    "note_members",
 ]
 
 import functools
 import inspect
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
-from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count
+from privet._utils.tensors import gradient_dtype
+from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count, real
 from privet.gradients import METHODS
 from privet.plan import Plan
 from privet.reading.batches import check_dataset
-from privet.training.fresh import check_fresh_optimizer, wrapped
+from privet.training.manifest.parts import is_blank, list_leaves, wrapped
 from privet.training.options import Reading
 
 _USUAL_SIZE = 256
+_FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."
 
 
 @runtime_checkable
@@ -140,6 +149,118 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
         check_fresh_optimizer(optimizer, parameters)
 
 
+def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Refuse an optimizer of a new run that has taken steps: its state would carry the data behind them into the run.
+
+    State, and tensors in attributes, must be blank (zeros, no steps), copies of the optimizer's parameters as they are now, which
+    are public, or filled with one of its options. Hooks are allowed: they only see released values.
+
+    Args:
+        optimizer: optimizer of a new run; optimizers that it wraps are checked too.
+        parameters: name → trainable parameter of the model.
+
+    Raises:
+        InvalidArgumentError: names the state and its parameter, or a learning rate that is no number.
+    """
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    for each in wrapped(optimizer):
+        members = [member for group in each.param_groups for member in group["params"]]
+        known = [member.detach() for member in members] + [one for one in each.defaults.values() if type(one) in (int, float)]
+        for rate in (group.get("lr") for group in each.param_groups):
+            if rate is not None:  # not every optimizer has one, and some choose it themselves
+                real("optimizer.lr", rate.item() if math.prod(getattr(rate, "shape", (2,))) == 1 else rate)
+        for key, state in each.state.items():
+            if isinstance(key, Tensor) and not any(key is member for member in members):
+                found = f"with state for a tensor of shape {tuple(key.shape)}, which is not its parameter"
+                raise InvalidArgumentError("optimizer", found, "one with state for its own parameters only", _FIX)
+            whose = f" of {names.get(id(key), 'a frozen parameter')}" if isinstance(key, Tensor) else f" under {key!r}"
+            for path, leaf in list_leaves(state):
+                if not is_blank(leaf) and not _is_public(leaf, known):
+                    raise InvalidArgumentError("optimizer", f"with state from earlier steps ({path}{whose})", "new", _FIX)
+        attributes = {name: value for name, value in vars(each).items() if name not in ("state", "param_groups", "defaults")}
+        for path, leaf in list_leaves(attributes):
+            if isinstance(leaf, Tensor | np.ndarray) and not is_blank(leaf) and not _is_public(leaf, known):
+                raise InvalidArgumentError(
+                    "optimizer", f"with tensors of its own in an attribute ({path})", "new, without values of earlier steps",
+                    "Zeros and copies of parameters as they are now may be there; it may create others in its first step().",
+                )  # fmt: skip
+
+
+def _is_public(value: Any, known: Iterable[Tensor | float]) -> bool:
+    """Return whether a value is a copy of a parameter, as slow weights are at the start, or filled with one of some numbers."""
+    return isinstance(value, Tensor) and any(
+        torch.equal(value, one.to(value)) if isinstance(one, Tensor) else bool((value == one).all()) for one in known
+    )
+
+
+def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, steps: int, *, fresh: bool) -> None:
+    """Refuse a scheduler that cannot take the run's steps.
+
+    Such as one of another optimizer, one that ends before the last of `steps`, one whose steps need arguments, or, if `fresh`,
+    one that has taken steps.
+
+    Raises:
+        InvalidArgumentError: says which.
+    """
+    kind = type(scheduler).__name__
+    if not isinstance(scheduler, LRScheduler):
+        raise InvalidArgumentError("scheduler", kind, "a torch.optim.lr_scheduler.LRScheduler")
+    try:
+        inspect.signature(scheduler.step).bind()
+    except TypeError:
+        raise InvalidArgumentError(
+            "scheduler", kind, "one whose step() needs no arguments",
+            "A metric of the training data would not be private; choose a schedule that is known in advance.",
+        ) from None  # fmt: skip
+    for each in (scheduler, *getattr(scheduler, "_schedulers", ())):
+        if getattr(each, "optimizer", None) is not optimizer:
+            raise InvalidArgumentError("scheduler", f"{kind} of another optimizer", "made for the optimizer of this training")
+        if fresh and getattr(each, "last_epoch", 0) > 0:
+            raise InvalidArgumentError(
+                "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
+                "It counts the steps of the run; create a new one, with a schedule that starts at the first step.",
+            )  # fmt: skip
+    if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
+        raise InvalidArgumentError(
+            "scheduler", f"OneCycleLR(total_steps={scheduler.total_steps})", f"of at least {steps} steps, which the plan takes",
+            "It would end the run with an error after privacy has been spent. Use total_steps=plan.total_steps.",
+        )  # fmt: skip
+
+
+def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:
+    """Refuse an average of another model, or, if `fresh`, one that already contains steps.
+
+    Raises:
+        InvalidArgumentError: says which.
+    """
+    if not isinstance(average, AveragedModel):
+        raise InvalidArgumentError(
+            "average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel",
+            "AveragedModel(model) is a uniform average; with multi_avg_fn=get_ema_multi_avg_fn(0.999), it is exponential.",
+        )  # fmt: skip
+    own, averaged = dict(model.named_parameters()), dict(average.module.named_parameters())
+    if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in averaged.items()}:
+        raise InvalidArgumentError("average", "of another model", "made from the trained model")
+    for name, value in own.items():
+        if value.requires_grad and gradient_dtype(value) != value.dtype:
+            raise InvalidArgumentError(
+                "average", f"of {name} in {value.dtype}", "of trained parameters in float32",
+                "Rounding would remove most of its updates. Train in float32, with autocast for speed.",
+            )  # fmt: skip
+    if not fresh:
+        return
+    if int(average.n_averaged) > 0:
+        raise InvalidArgumentError(
+            "average", "of earlier steps", "new", "Parameters of earlier steps would carry their data into this run."
+        )
+    for name, value in own.items():
+        if not torch.equal(value.detach(), averaged[name].detach().to(value)):
+            raise InvalidArgumentError(
+                "average", f"with another value of {name} than the model", "made from the model as it is now",
+                "Create the average after the model has its initial parameters: AveragedModel(model).",
+            )  # fmt: skip
+
+
 @functools.lru_cache(maxsize=64)
 def _evaluates_again(kind: Any) -> bool:
     """Return whether optimizers of a class evaluate the loss in a step: by a closure that `step` cannot do without."""
@@ -156,6 +277,15 @@ def _moved(optimizer: torch.optim.Optimizer) -> set[int]:
     return {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
 
 
+def note_members(optimizer: torch.optim.Optimizer) -> list[int]:
+    """Return what changes if an optimizer, or one that it wraps, is given other parameters."""
+    found: list[int] = []
+    for each in wrapped(optimizer):
+        for group in each.param_groups:
+            found += map(id, group["params"])
+    return found
+
+
 def note_kinds(parameters: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
     """Return name → what the state of a training is made for: precision, shape and device of each parameter."""
     return {name: (each.dtype, tuple(each.shape), each.device) for name, each in parameters.items()}
@@ -166,7 +296,7 @@ def check_same_parameters(
 ) -> None:
     """Refuse a model whose trainable parameters are no longer exactly these, of these kinds (see `note_kinds`)."""
     now = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    if now.keys() != parameters.keys() or any(now[name] is not parameters[name] for name in now):
+    if now.keys() != parameters.keys() or list(map(id, now.values())) != list(map(id, parameters.values())):
         raise UnsupportedModelError(
             "the set of trainable parameters changed after the Training was created; create a new Training for the new set"
         )

@@ -15,7 +15,7 @@ from privet._utils.files import make_folder, write_private_text, write_text
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.training import checkpoint
-from privet.training.manifest.differences import NAME as MANIFEST
+from privet.training.manifest.description import MANIFEST
 from privet.training.manifest.fingerprint import FINGERPRINT
 from privet.training.observation.metrics_file import METRICS
 

@@ -1,172 +1,132 @@
-"""Training: the front of a run, whose steps are taken by its own loops or by those of a host."""
+"""The loop of a run: draw, read, sum, add noise, update. Trainings and federated rounds differ in how a draw is summed."""
 
 from __future__ import annotations
 
-__all__ = ["Training"]
+__all__ = ["Loop", "StepError", "raise_hidden", "sum_gradients"]
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
+import contextlib
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import NoReturn, Self
 
 import torch
-from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import Dataset
+from torch import Tensor
 
+from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting import DEFAULT_ACCOUNTANT
-from privet.accounting.guarantee.statement import Guarantee
+from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.collate import Collate
-from privet.gradients.core.losses import LossFunction
+from privet.clipping.weighing import check_rule
+from privet.errors import USER_ERRORS, LedgerError, PrivetError
+from privet.gradients.core.private import hold_signals, raise_interrupt
+from privet.gradients.core.state.guard import restore_left
+from privet.gradients.engine import Clipper, Engine, RunningSum
+from privet.gradients.methods.left_passes import end_left_passes
+from privet.gradients.methods.past_iterates import Past
+from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, refuse_modes, trainable
+from privet.gradients.per_example_momentum import Averages
+from privet.gradients.projection.subspace import Subspace
+from privet.noise import release
 from privet.plan import Plan
-from privet.training.answers import answer_query
-from privet.training.directory import read_plan
-from privet.training.manifest.description import Parts
+from privet.reading.batches import Group, PhysicalBatch, move_groups
+from privet.reading.rows import ExampleReader
+from privet.sparsification import Masks
+from privet.training.checks import (
+    check_arguments,
+    check_average,
+    check_one_process,
+    check_optimizer,
+    check_plan_suits,
+    check_same_parameters,
+    check_scheduler,
+    choose_physical_batch_size,
+    note_kinds,
+    note_members,
+)
+from privet.training.draws import DrawReader
+from privet.training.manifest.parts import Parts
 from privet.training.observation.callbacks import Callback
-from privet.training.observation.metrics_file import TIMES
-from privet.training.observation.observers import Observers
+from privet.training.observation.metrics_file import POINTS
+from privet.training.observation.observers import Observers, learning_rate
 from privet.training.observation.steps import Step
 from privet.training.options import Reading, Storage
-from privet.training.preflight import NOT_PROBED
 from privet.training.record import RunRecorder
-from privet.training.stepper import Stepper, Update
+from privet.training.state.tensors import advance_parametrizations
+from privet.training.state.training_state import TrainingState
 
-_READING = Reading()
+Batches = Iterator[tuple[PhysicalBatch, list[Group]]]
+
+_SHOW = "PRIVET_SHOW_STEP_ERRORS"
 
 
-class Training(Unique):
-    """Trains a plain module with a plain optimizer under the plan's guarantee.
+class StepError(PrivetError):
+    """A step failed because of a fault in the library, the machine or a reading process."""
 
-    Args:
-        plan: plan with known noise and steps (see `Plan.calibrate`).
-        model: any `nn.Module`; it is not wrapped, and its state_dict keeps its names.
-        loss_fn: (model, batch) → (B,) losses, one per example.
-        optimizer: any first-order `torch.optim.Optimizer` over exactly the model's trainable parameters.
-        dataset: map-style, of exactly `plan.examples` examples (users or groups, if those are the plan's unit).
-        directory: directory of ledger, checkpoints and metrics, or a `privet.Storage`, which also names a budget, an anchor and
-            how often to save; None keeps the ledger in memory, and such a run cannot be resumed.
-        scheduler: learning-rate scheduler, stepped once per step.
-        average: moving or uniform average of the model's parameters, updated after every step; as post-processing, it is free.
-        collate: list of one item → batch of one; called for one item at a time.
-        public: public data set with items like those of `dataset`, for `clipping.GEP`, whose plan names it; at least as many as
-            its anchors. Labels may be arbitrary. The guarantee does not cover them.
-        physical_batch_size: largest number of examples that go through the model at once; it limits memory use and does not
-            change the result. By default 256, or slightly more where nearly all draws then need one pass.
-        method: how per-example gradients are computed: "ghost" (many examples in one pass), "loop" (one at a time), or "auto"
-            (the faster one that passes the check before the first step). A method that fails the check is refused.
-        reading: how examples are read, and what the check before the first step uses.
 
-    Guarantee:
-        Every release is a Gaussian mechanism on a draw of the plan's sampling scheme, with exactly its sensitivity and
-        multiplier, reserved in the ledger before noise is drawn; empty samples are steps like any other; nothing else that
-        depends on the data leaves this object. So parameters after any number of steps satisfy `guarantee()`.
+class Loop(Unique, ABC):
+    """Takes the steps of one run; its loops share one ledger and one stream of draws.
 
-    Raises:
-        InvalidArgumentError: an argument is out of range, or data set and plan disagree.
-        UnsupportedModelError: the model or loss cannot be trained with this guarantee.
-        BudgetExhaustedError: the budget does not hold the plan.
-        LedgerError: the directory holds a run already, is in use, or cannot be written.
-
-    >>> import torch, privet
-    >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
-    >>> model = torch.nn.Linear(3, 1)
-    >>> plan = privet.Plan(
-    ...     examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=5, delta=1e-5,
-    ...     clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
-    ... )
-    >>> def loss_fn(model, batch):
-    ...     return (model(batch[0])[:, 0] - batch[1]).square()
-    >>> training = privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), data)
-    >>> training.run()
-    >>> training.steps_spent
-    5
+    A constructor calls `_prepare`, which spends, draws and writes nothing, and then `_begin`.
     """
 
     no_copy = (
-        "The same steps would be taken twice, and the ledger would count them once. To continue a run elsewhere, close it and "
-        "use Training.resume; for another run, pass the plan (plan.to_json, Plan.from_json) and another model to a new Training."
+        "The same steps would be taken twice, and the ledger would count them once. To continue a run elsewhere, close it, and "
+        "use Training.resume; for another run, pass the plan (plan.to_json, Plan.from_json) and another model to a new one."
     )
 
-    def __init__(
-        self,
-        plan: Plan,
-        model: nn.Module,
-        loss_fn: LossFunction,
-        optimizer: torch.optim.Optimizer,
-        dataset: Dataset[Any],
-        directory: str | Path | Storage | None = None,
-        *,
-        scheduler: LRScheduler | None = None,
-        average: AveragedModel | None = None,
-        collate: Collate | None = None,
-        public: Dataset[Any] | None = None,
-        physical_batch_size: int | None = None,
-        method: str = "auto",
-        reading: Reading = _READING,
+    def _prepare(
+        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
     ) -> None:
-        storage = Storage.of(directory)
-        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
-        stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=True)
-        self._assemble(plan, parts, storage, stepper, RunRecorder.begin(plan, storage, stepper.state, parts))
-
-    @classmethod
-    def resume(
-        cls,
-        directory: str | Path | Storage,
-        model: nn.Module,
-        loss_fn: LossFunction,
-        optimizer: torch.optim.Optimizer,
-        dataset: Dataset[Any],
-        *,
-        adopt: bool = False,
-        scheduler: LRScheduler | None = None,
-        average: AveragedModel | None = None,
-        collate: Collate | None = None,
-        public: Dataset[Any] | None = None,
-        physical_batch_size: int | None = None,
-        method: str = "auto",
-        reading: Reading = _READING,
-    ) -> Training:
-        """Return the training of an interrupted run, from its last checkpoint and its ledger.
-
-        Parameters, optimizer, scheduler and inner and outer momentum are restored from the last checkpoint. Randomness is fresh,
-        and the averages of `momentum.PerExample`, which are private, start again. Reserved steps stay spent, even if their result
-        was lost, so ε never exceeds the plan's, and fewer updates may remain.
+        """Check everything that is public, and make what the steps need.
 
         Args:
-            directory: directory of the run, or a `privet.Storage` with it; its `plan.json` is the plan.
-            model, loss_fn, optimizer, dataset, scheduler, average, collate, public: as at the start; other ones are refused
-                before anything is restored or spent.
-            adopt: continue a run of another machine, or from before this one rebooted. You guarantee that no other copy of the
-                directory continues.
-            physical_batch_size, method, reading: as for `Training`; they may differ from the start.
+            plan, physical_batch_size, method, reading: as for `Training`.
+            parts: model, loss, optimizer and the other parts of the run.
+            fresh: whether the run is new, so that optimizer, scheduler and average must hold no earlier state.
 
         Raises:
-            LedgerError: there is no run, it was started with other parts (the message lists the differences), or ledger and
-                checkpoint do not belong together.
             InvalidArgumentError: an argument is out of range.
+            UnsupportedModelError: the model or loss cannot be trained with this guarantee.
         """
-        storage = Storage.of(directory)
-        folder = storage.check_resumable()
-        training, plan = cls.__new__(cls), read_plan(folder)
-        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
-        stepper = Stepper(plan, parts, physical_batch_size, method, reading, fresh=False)
-        record = RunRecorder.resume(
-            plan, folder, stepper.state, parts, budget=storage.budget, adopt=adopt, restore=storage.restore
-        )
-        training._assemble(plan, parts, storage, stepper, record)
-        return training
+        check_one_process()
+        self._check_surroundings()
+        check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
+        largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
+        self._plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
+        self._parameters = trainable(parts.model)
+        self._kinds = note_kinds(self._parameters)
+        check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
+        check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
+        check_plan_suits(parts.optimizer, plan, self._parameters)
+        self._members = note_members(parts.optimizer)
+        self._rows = ExampleReader(parts.dataset, parts.collate)
+        if parts.scheduler is not None:
+            check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
+        if parts.average is not None:
+            check_average(parts.average, parts.model, fresh=fresh)
+        self._state = TrainingState(plan, parts.model, self._parameters, parts.optimizer, parts.scheduler, parts.average)
+        # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
+        self._noise, self._seeds = plan.noise.make_source(), plan.noise.make_source()
+        self._past_noise = plan.begin_noise()  # secret: no checkpoint contains it, so a resumed run begins anew
+        seeds = self._seeds.words if self._rows.runs_user_code else None
+        self._draws = DrawReader(plan.sampling, plan.examples, self._noise.words, seeds, self._rows, largest, reading.workers)
+        self._largest, self._loops, self._stepping = largest, 0, threading.Lock()
 
-    def _assemble(self, plan: Plan, parts: Parts, storage: Storage, stepper: Stepper, record: RunRecorder) -> None:
-        self._plan, self._stepper, self._record = plan, stepper, record
-        self.model, self.optimizer, self.averaged_model = parts.model, parts.optimizer, parts.average
-        self.directory = storage.folder
-        self._observers = Observers(plan, self.directory, lambda: record.saved)
-        stepper.attach(record, self._observers, storage.checkpoint_every)
+    def _begin(self, storage: Storage, record: RunRecorder, points: int = POINTS) -> None:
+        """Take steps into a record from now on.
+
+        Args:
+            storage: where the run is stored.
+            record: record of the run, with its ledger.
+            points: about how many steps the metrics file describes.
+        """
+        self.directory, self._record, self._checkpoint_every = storage.folder, record, storage.checkpoint_every
+        self._observers = Observers(self._plan, self.directory, lambda: record.saved, points)
 
     @property
     def plan(self) -> Plan:
@@ -184,14 +144,9 @@ class Training(Unique):
         return self._record.steps_left
 
     @property
-    def method(self) -> str:
-        """How per-example gradients are computed: "ghost", "loop", or "auto" without a check."""
-        return self._stepper.summer.method
-
-    @property
     def masks(self) -> Mapping[str, Tensor] | None:
         """The public masks of the last step: name → True where a coordinate was kept; None if all were."""
-        return self._stepper.state.masks
+        return self._state.masks
 
     @property
     def seconds(self) -> float:
@@ -204,46 +159,10 @@ class Training(Unique):
 
     def epsilon(self, accountant: str | None = None) -> float:
         """Return ε at the plan's δ for the steps spent so far, by the tightest sound accountant or the one named."""
-        return self.plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
-
-    def guarantee(self) -> Guarantee:
-        """Return the statement for the steps spent so far, and for the total of a shared budget."""
-        found, preflight = self.plan.guarantee(steps=self.steps_spent), self._stepper.preflight
-        return replace(
-            found,
-            performed=f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere",
-            notes=(*found.notes, *self._record.remarks, *([] if preflight is None else [preflight.note])),
-            by_check=() if preflight is None else found.by_check,
-            warnings=(*found.warnings, *([NOT_PROBED] if preflight is None else [])),
-            beside=(*found.beside, *([] if self.directory is None else [TIMES])),
-        )
-
-    def answer(self, name: str, compute: Callable[[], ClippedSum]) -> tuple[float, ...] | None:
-        """Return what a query of the plan releases: recorded in the ledger, else computed, paid for, noised and recorded.
-
-        Args:
-            name: "holdout", after the last step, or "class counts", before the first.
-            compute: returns the sum over the entries that the query is about, with its sensitivity. Called at most once.
-
-        Returns:
-            The noised sum, one tensor after another; None if a process that was killed had paid for it: it is never drawn again.
-
-        Raises:
-            BudgetExhaustedError: it is no query of the plan.
-        """
-        return answer_query(self._record.ledger, name, compute, self._plan.noise.make_source())
+        return self._plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
 
     def run(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> None:
         """Take all remaining steps.
-
-        Args:
-            progress, callbacks: as for `steps`.
-        """
-        for _ in self.steps(progress=progress, callbacks=callbacks):
-            pass
-
-    def steps(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
-        """Take the remaining steps one by one, as iterating over the training does.
 
         Args:
             progress: show steps, ε spent and the time left, on a terminal or in a notebook.
@@ -252,79 +171,142 @@ class Training(Unique):
         Raises:
             InvalidArgumentError: one of the callbacks is no `privet.Callback`.
         """
-        return self._loop(self._stepper.state.update, callbacks, progress)
+        for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress):
+            pass
 
-    def releases(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
-        """Take the remaining steps for a host that owns the loop: a step ends with its release in `.grad`, and the host updates.
+    def __iter__(self) -> Iterator[Step]:
+        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.
 
-        The noised, divided gradient (or the momentum of it) replaces whatever was in `.grad` of the trainable parameters, and
-        `.grad` of all others that the optimizer holds is removed. Optimizer, scheduler and average are left to the host, which
-        steps its own after each release. A release that the host does not use is spent like any other. Everything else is as in
-        `steps`: the same draws, noise, ledger, checks, observers and locks. A checkpoint that is due is written when the next
-        release is asked for, and another when the loop ends, with what the host has made of the last release.
+        Loops that follow one another, or run side by side, take their steps from one ledger and one stream of draws: a loop
+        continues where the last one stopped, within the same epoch.
+
+        Raises:
+            LedgerError: the run was closed, this process is a fork, or a step is already being taken by another thread or by
+                code that this step called.
+        """
+        return self._observers.watch(self._take(self._state.update), (), progress=False)
+
+    def _take(self, update: Callable[[], object] | None) -> Generator[Step, None, None]:
+        """Take the remaining steps.
 
         Args:
-            progress, callbacks: as for `steps`; callbacks are called before the host's update.
-
-        Raises:
-            UnsupportedModelError: a trained parameter is bfloat16, whose float32 master only `steps` updates.
-
-        >>> import torch, privet
-        >>> data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randn(100))
-        >>> model = torch.nn.Linear(3, 1)
-        >>> plan = privet.Plan(
-        ...     examples=100, sampling=privet.sampling.Poisson(batch_size=20), steps=2, delta=1e-5,
-        ...     clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
-        ... )
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> training = privet.Training(plan, model, lambda m, b: (m(b[0])[:, 0] - b[1]).square(), optimizer, data)
-        >>> for step in training.releases():
-        ...     optimizer.step()
-        ...     print(step.number, model.weight.grad.shape)
-        1 torch.Size([1, 3])
-        2 torch.Size([1, 3])
+            update: changes the parameters by their gradients. None leaves that to the host: a step ends with gradients, and a
+                checkpoint that is due is written when the next step is asked for, after the host's update.
         """
-        self._stepper.state.check_host_can_update()
-        return self._loop(None, callbacks, progress)
+        self._loops += 1
+        try:
+            while self._record.ledger.next_step is not None:
+                with self._between_steps():
+                    try:
+                        step = self._step(update)
+                    except BaseException:
+                        self._stop_reading()  # the rest of the draw must not become part of the next one
+                        raise
+                if step is not None:
+                    yield step
+        finally:
+            self._loops -= 1
+            if self._stepping.acquire(blocking=False):  # else a step is being taken, and its own loop ends this
+                try:
+                    if not self._loops:
+                        self._stop_reading()
+                    self._record.pause()
+                finally:
+                    self._stepping.release()
 
-    def _loop(self, update: Update | None, callbacks: Iterable[Callback], progress: bool) -> Iterator[Step]:
-        return self._observers.watch(self._stepper.take(update), callbacks, progress=progress)
+    def _step(self, update: Callable[[], object] | None) -> Step | None:
+        """Take the next step; None if the steps that were left are those of an epoch that cannot be finished.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a host must save beside model, optimizer, scheduler and average to resume from a checkpoint of its own.
-
-        It holds where the run stands in its ledger, and the clipping rule, masks and momentum that releases have changed: plain
-        values and copies of tensors, all of it public, which `torch.load(..., weights_only=True)` reads. Call it after the host's
-        update, not between a release and its update.
-
-        Raises:
-            LedgerError: a step is being taken.
+        The order is the guarantee: what is checked before a step is paid for is public, the payment is on disk before noise
+        exists, and only the release reaches the parameters.
         """
-        with self._stepper.between_steps():
-            return self._record.state_dict()
+        plan, ledger = self._plan, self._record.ledger
+        ledger.check_open()
+        number = self._skip_lost_draws()
+        if number is None:
+            return None
+        self._check_unchanged()
+        if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
+            self._noise.draw_ahead(total_size(self._parameters.values()))
+        token = ledger.reserve()
+        # One mask for the whole step: a change between its physical batches would release data without noise.
+        rule, masks = self._state.at(token.step)
+        subspace = self._find_subspace(rule, masks)
+        with _explain_failures():
+            clipped = self._sum(self._draws.read(token.step), rule, masks, subspace)
+        if plan.sparsification is not None and plan.sparsification.ranks:
+            clipped = clipped.with_dense_noise()
+        noised = release(clipped, token, self._noise, plan.divisor, self._past_noise, self._draws.first)
+        released = noised.tensors if subspace is None else subspace.join(noised.tensors)
+        advance_parametrizations(self.model)
+        rate = learning_rate(self.optimizer)
+        self._state.put(released)  # into .grad
+        if update is not None:
+            update()
+        self._record.completed += 1
+        if update is not None:
+            self._record.save_if_due(self._checkpoint_every)
+        return self._observers.describe(token.step, rule, rate, released)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go back to the state of a checkpoint of the host, which restores model, optimizer, scheduler and average itself.
-
-        In a new process, open the run with `Training.resume(Storage(directory, restore=False), ...)` first. A run without a
-        directory can only go back within its process.
+    @abstractmethod
+    def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
+        """Return the clipped sum over one whole draw.
 
         Args:
-            state: what `state_dict` returned.
+            batches: physical batches of the draw, each with the groups of its examples.
+            rule, masks, subspace: of the step.
+        """
 
-        Guarantee:
-            Steps taken since the checkpoint stay spent, and the steps that are left do not change: with a checkpoint of step 10
-            and a ledger that counts 13 of 20 steps, 7 more releases follow, with the noise and bounds that the plan has for steps
-            14 to 20. No draw or noise is used twice. So ε never exceeds the plan's. Account for `steps_spent`, not for the
-            updates that the host counts, which are fewer.
+    def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
+        """Return the subspace of a step, for `clipping.GEP`; None for other rules."""
+        return None
+
+    def _check_unchanged(self) -> None:
+        """Check what a step relies on and the user's code may have changed since the last one; all of it is public."""
+        self._check_surroundings()
+        restore_left(self.model)
+        self._record.check_restored()
+        self._record.save_if_due(self._checkpoint_every)
+        check_same_parameters(self.model, self._parameters, self._kinds)
+        if (members := note_members(self.optimizer)) != self._members:
+            check_optimizer(self.optimizer, self._parameters, fresh=False)
+            self._members = members
+
+    def _check_surroundings(self) -> None:
+        end_left_passes()
+        refuse_inference_mode()
+        refuse_anomaly_detection()
+        refuse_modes()
+
+    def _skip_lost_draws(self) -> int | None:
+        """Return the next step, after spending the rest of an epoch whose partition was lost with another process.
+
+        Nobody can finish that epoch, and a new partition must not draw its examples again.
+        """
+        ledger = self._record.ledger
+        upcoming = ledger.next_step
+        if upcoming is not None:
+            for _ in range(upcoming, min(self._draws.start(upcoming), self._plan.total_steps + 1)):
+                ledger.reserve()
+        return ledger.next_step
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Return a context in which no other step is taken.
 
         Raises:
-            InvalidArgumentError: it is no such state.
-            LedgerError: the state is of another run, or newer than the ledger (which was rolled back); it does not fit the parts;
-                a step is being taken; or the training was closed.
+            LedgerError: one is being taken, by another thread or by the code that calls this.
         """
-        with self._stepper.between_steps():
-            self._record.load_state_dict(state)
+        if not self._stepping.acquire(blocking=False):
+            raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
+        try:
+            yield
+        finally:
+            self._stepping.release()
+
+    def _stop_reading(self) -> None:
+        self._noise.draw_ahead(0)
+        self._draws.close()
 
     def log(self, metrics: Mapping[str, float | None]) -> None:
         """Write numbers of your own to `metrics.jsonl`, beside those of the last step, and pass them to callbacks.
@@ -338,34 +320,77 @@ class Training(Unique):
         """
         self._observers.log(metrics)
 
-    def __iter__(self) -> Iterator[Step]:
-        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.
-
-        Loops that follow one another, or run side by side, take their steps from one ledger and one stream of draws: a loop
-        continues where the last one stopped, within the same epoch.
-
-        Raises:
-            LedgerError: the training was closed, this process is a fork, or a step is already being taken by another thread or by
-                code that this step called.
-        """
-        return self.steps()
-
     def save(self) -> None:
         """Write a checkpoint now. This also happens every `checkpoint_every` steps and when a loop ends.
 
         Raises:
-            LedgerError: the training was closed, so that another process may have resumed the run; another thread is taking a
-                step; or writing failed.
+            LedgerError: the run was closed, so that another process may have resumed it; another thread is taking a step; or
+                writing failed.
         """
         self._record.save()
 
     def close(self) -> None:
         """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
-        self._stepper.close()
+        if self._stepping.acquire(blocking=False):
+            try:
+                self._stop_reading()
+            finally:
+                self._stepping.release()
         self._record.close()
 
-    def __enter__(self) -> Training:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def sum_gradients(
+    engine: Engine, batches: Batches, clipper: Clipper, past: Past = (), averages: Averages | None = None
+) -> ClippedSum:
+    """Return the clipped sum over one draw; an example whose own computation raises contributes zero.
+
+    Args:
+        engine: computes gradients.
+        batches: physical batches of the draw, each with the groups of its examples.
+        clipper: how gradients are clipped.
+        past: past parameters whose gradients are added.
+        averages: averages of each example's gradients over the steps, if those are clipped; None otherwise.
+    """
+    total, drawn = RunningSum(clipper), 0
+    with preserve_generators():
+        for physical, groups in batches:
+            with hold_signals():  # for one physical batch, not for the step: a draw may have many
+                for group in move_groups(groups, engine.device):
+                    average = None
+                    if averages is not None:
+                        average = averages.of_examples(torch.from_numpy(physical.indices)[group.positions])
+                    for index, sums, norms in engine.clip(group.examples, clipper, past, average):
+                        total.add(drawn + group.positions[index], sums, norms)
+            drawn += len(physical.indices)
+    return total.to_clipped_sum(drawn)
+
+
+@contextlib.contextmanager
+def _explain_failures() -> Iterator[None]:
+    """Return a context in which any failure but an interrupt becomes a StepError that tells nothing about the draw."""
+    try:
+        yield
+    except PrivetError:
+        raise
+    except USER_ERRORS as error:
+        raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
+
+
+def raise_hidden(error: BaseException, what: str) -> NoReturn:
+    """Raise a StepError that says what failed, and nothing of an error that may tell of the draw.
+
+    An interrupt is raised as it is; so is any error if the user asks for it, for public data.
+    """
+    raise_interrupt(error)
+    if os.environ.get(_SHOW):
+        raise error
+    raise StepError(
+        f"{what}. Details may contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to "
+        "see them"
+    ) from None

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 __all__ = [
-    "COMPUTED_FROM_PUBLIC_INPUT",
-    "NOT_PROBED",
-    "RUNS_UNCOMPILED",
-    "SHAPES_WERE_READ",
-    "Preflight",
-    "advance_parametrizations",
-    "couples",
-    "fingerprint",
+    "COMPUTED_FROM_PUBLIC_INPUT", "NOT_PROBED", "RUNS_UNCOMPILED", "SHAPES_WERE_READ", "Preflight", "couples", "fingerprint",
     "remembers",
-]
+]  # fmt: skip
 
-import contextlib
-import sys
 import traceback
 import warnings
 from collections.abc import Hashable, Sequence
@@ -38,7 +29,7 @@ from privet.gradients.probe.probe import probe, probe_first_suitable
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
-from privet.reading.rows import ExampleReader, join_rows
+from privet.reading.rows import ExampleReader
 from privet.reading.transfer import find_unsendable
 
 _FEW = 3
@@ -95,9 +86,8 @@ class Preflight:
             UnsupportedModelError: the model or loss cannot be trained with this guarantee; the message names the culprit.
             InvalidArgumentError: the loss function does not return one loss per example, or workers cannot send the examples.
         """
-        if self._seen is None:
-            _say_that_it_runs_uncompiled(self.model, self.loss_fn)
         if self._inputs is None:
+            _warn_if_compiled(self.model, self.loss_fn)
             device = next(self.model.parameters()).device
             found = self._find()
             self._refuse_what_workers_cannot_send(found)
@@ -114,19 +104,6 @@ class Preflight:
         """Return the method to use if modules, hooks, buffers or flags changed since the last check, else None."""
         return None if fingerprint(self.model) == self._seen else self.check()
 
-    def _refuse_what_workers_cannot_send(self, inputs: list[list[Examples]]) -> None:
-        """Refuse examples that cannot be sent to this process: in a step they are lost without a word, as an error would tell."""
-        public = self.probe_batch is not None or self.spec is not None
-        for groups in inputs if self.workers else ():
-            kept = common_objects(groups)
-            for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
-                if (why := find_unsendable(made)) is not None:
-                    raise InvalidArgumentError(
-                        "workers", self.workers, "0 for examples that cannot be pickled and unpickled, and so not be sent",
-                        f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
-                        "file, or pass reading=privet.Reading(workers=0).",
-                    )  # fmt: skip
-
     def _find(self) -> list[list[Examples]]:
         """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""
         if self.probe_batch is not None:
@@ -139,16 +116,13 @@ class Preflight:
         self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
         groups = self._first_examples()
         if not isinstance(self.rows.dataset, BatchDataset) and self.rows.collate is not None:
-            self._refuse_coupling_collate(self._make_items())
+            with preserve_generators():
+                try:
+                    made = make_synthetic_items(self.rows.dataset[0], _FEW)
+                except UnsupportedModelError:  # items hold objects that cannot be made up
+                    made = []
+            _check_collate(self.rows.collate, made)
         return [[group.examples for group in groups]]
-
-    def _make_items(self) -> list[Any]:
-        """Return made-up items like the first, or none if they hold objects that cannot be made up."""
-        with preserve_generators():
-            try:
-                return make_synthetic_items(self.rows.dataset[0], _FEW)
-            except UnsupportedModelError:
-                return []
 
     def _make_from_spec(self) -> list[list[Examples]]:
         """Return collated items with made-up numbers of several kinds, and those of the specification itself.
@@ -157,12 +131,10 @@ class Preflight:
             Exception: of collate, if it fails for all of them.
         """
         found, failures = [], []
-        for made in (
-            *(make_synthetic_items(self.spec, _FEW, kind, public=True) for kind in range(len(KINDS))),
-            [self.spec] * _FEW,
-        ):
+        kinds = [make_synthetic_items(self.spec, _FEW, kind, public=True) for kind in range(len(KINDS))]
+        for made in (*kinds, [self.spec] * _FEW):
+            _check_collate(self.rows.collate, made)
             with preserve_generators():
-                self._refuse_coupling_collate(made)
                 try:
                     rows = [collate_one(item, self.rows.collate, self.rows.floats) for item in made]
                 except Exception as error:
@@ -180,50 +152,67 @@ class Preflight:
             raise
         except USER_ERRORS as error:
             raise_interrupt(error)
-            if self.rows.collate is None and _raised_in(error, "torch.utils.data"):
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            if self.rows.collate is None and str(frame.f_globals.get("__name__", "")).startswith("torch.utils.data"):
                 raise UnsupportedModelError(
                     "the data set's items hold values that torch cannot put in a batch: it takes tensors, numbers, text, and "
                     "lists and dictionaries of them. Convert them in the data set, or pass collate=, a function that turns "
                     "[item] into a batch of one"
                 ) from None
+            place = f"{frame.f_code.co_name}, line {line} of {frame.f_code.co_filename}"  # the message may be private
             raise UnsupportedModelError(
-                f"one of the first three examples of the data set cannot be read: {type(error).__name__}{_place(error)}. Data "
-                "set and collate are called for one example at a time, collate([item]); a made-up item, "
+                f"one of the first three examples of the data set cannot be read: {type(error).__name__} in {place}. Data set "
+                "and collate are called for one example at a time, collate([item]); a made-up item, "
                 "reading=privet.Reading(spec=…), shows the whole error"
             ) from None
 
-    def _refuse_coupling_collate(self, items: Sequence[Any]) -> None:
-        """Refuse a collate function that mixes items: it is called for one item at a time, where mixing has no effect."""
-        collate, before = self.rows.collate, _contents(self.model)
-        coupled = collate is not None and couples(collate, items)
-        if _contents(self.model) != before:
-            raise UnsupportedModelError(
-                "collate writes to the model: to a buffer, or to an attribute of a module. What it writes would be released "
-                "without noise; keep nothing of an item"
-            )
-        if coupled:
-            raise UnsupportedModelError(
-                "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
-                "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
-            )
-        if collate is not None and remembers(collate, items):
-            raise UnsupportedModelError(
-                "collate keeps state between calls: a made-up item became something else when it was collated again, so one "
-                "example could change another. Draw random numbers from the global generators of torch, NumPy or Python, which "
-                "Privet seeds for every example, and keep nothing of an item"
-            )
+    def _refuse_what_workers_cannot_send(self, inputs: list[list[Examples]]) -> None:
+        """Refuse examples that cannot be sent to this process: in a step they are lost without a word, as an error would tell."""
+        public = self.probe_batch is not None or self.spec is not None
+        for groups in inputs if self.workers else ():
+            kept = common_objects(groups)
+            for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
+                if (why := find_unsendable(made)) is not None:
+                    raise InvalidArgumentError(
+                        "workers", self.workers, "0 for examples that cannot be pickled and unpickled, and so not be sent",
+                        f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
+                        "file, or pass reading=privet.Reading(workers=0).",
+                    )  # fmt: skip
 
 
-def _contents(model: nn.Module) -> list[Any]:
-    """Return what changes if a buffer of a model, or a plain attribute of one of its modules, is written to."""
-    return [
-        ([(id(x), x._version) for x in module._buffers.values() if x is not None], _plain_attributes(module))
-        for module in model.modules()
-    ]
+def fingerprint(model: nn.Module) -> Hashable:
+    """Return a value that changes with a model's modules, parameters, buffers, hooks or flags."""
+    found: list[Hashable] = []
+    for module in list_modules(model):
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        found += [id(module), module.training, "forward" in module.__dict__, *map(len, hooks)]
+        found += [*map(id, module._parameters.values()), None, *map(id, module._buffers.values())]
+    return tuple(found)
 
 
-def _plain_attributes(module: nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if type(value) in (bool, int, float, str, type(None))}
+def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:
+    modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
+    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
+    if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
+        warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
+
+
+# Collate functions: each is called for one item at a time, so mixing has no effect, and memory would couple examples.
+
+
+def _check_collate(collate: Collate | None, items: Sequence[Any]) -> None:
+    """Refuse a collate function that mixes made-up items, or keeps state between calls."""
+    if collate is not None and couples(collate, items):
+        raise UnsupportedModelError(
+            "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
+            "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
+        )
+    if collate is not None and remembers(collate, items):
+        raise UnsupportedModelError(
+            "collate keeps state between calls: a made-up item became something else when it was collated again, so one "
+            "example could change another. Draw random numbers from the global generators of torch, NumPy or Python, which "
+            "Privet seeds for every example, and keep nothing of an item"
+        )
 
 
 def couples(collate: Collate, items: Sequence[Any]) -> bool:
@@ -244,25 +233,15 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
 
 
 def _holds(batch: Any, rows: Sequence[Any]) -> bool:
-    """Return whether a batch holds these batches of one, in this order, or only the first of them.
-
-    Raises:
-        Exception: that cannot be told.
-    """
-    first = rows[0]
-    if _same(batch, first):
-        return True
-    if isinstance(first, list | tuple) and type(batch) is type(first):
-        if len(batch) == len(first):
-            return all(_holds(part, parts) for part, *parts in zip(batch, *rows, strict=True))
-        if all(len(row) == 1 for row in rows):  # a list with an entry for each item, such as boxes or text
-            return all(_same(part, row[0]) for part, row in zip(batch, rows, strict=True))
-    if type(first) is dict and type(batch) is dict and all(batch.keys() == row.keys() for row in rows):
-        return all(_holds(batch[key], [row[key] for row in rows]) for key in batch)
-    joined = join_rows(rows)
-    if pytree.tree_structure(joined) != pytree.tree_structure(batch):
-        raise TypeError("batches of other structures cannot be compared")
-    return _same(joined, batch)
+    """Return whether the tensors of a batch are those of batches of one, joined, or of the first; true where that is unknown."""
+    found, *others = [dict(pytree.tree_flatten_with_path(each)[0]) for each in (batch, *rows)]
+    for path, leaf in found.items():
+        parts: list[Any] = [other.get(path) for other in others]
+        if isinstance(leaf, Tensor) and all(isinstance(part, Tensor) for part in parts):
+            expected = parts[0] if leaf.shape == parts[0].shape else torch.cat(parts)
+            if leaf.shape == expected.shape and not _same(leaf, expected):
+                return False
+    return True
 
 
 def remembers(collate: Collate, items: Sequence[Any]) -> bool:
@@ -281,74 +260,16 @@ def remembers(collate: Collate, items: Sequence[Any]) -> bool:
 
 def _call(collate: Collate, items: Sequence[Any], seed: int) -> Any:
     seed_generators(seed)
-    return copy_batch(collate(_copied(list(items))))
-
-
-def _copied(items: list[Any]) -> list[Any]:
-    return pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, items)  # type: ignore[no-any-return]
+    copied = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, list(items))
+    return copy_batch(collate(copied))
 
 
 def _same(one: Any, other: Any) -> bool:
     (leaves, tree), (others, other_tree) = pytree.tree_flatten(one), pytree.tree_flatten(other)
-    if tree != other_tree:
-        return False
-    pairs = [(a, b) for a, b in zip(leaves, others, strict=True) if isinstance(a, Tensor)]
-    return all(
+    return tree == other_tree and all(
         isinstance(b, Tensor)
         and a.shape == b.shape
         and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True)
-        for a, b in pairs
+        for a, b in zip(leaves, others, strict=True)
+        if isinstance(a, Tensor)
     )
-
-
-def _raised_in(error: BaseException, package: str) -> bool:
-    """Return whether an exception was raised by code of a package."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__", "")).startswith(package)
-
-
-def _place(error: BaseException) -> str:
-    """Return where an exception was raised, without its message, which may contain private values."""
-    trace = error.__traceback__
-    if trace is None:
-        return ""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return f" in {code.co_name}, line {trace.tb_lineno} of {code.co_filename}"
-
-
-def fingerprint(model: nn.Module) -> Hashable:
-    """Return a value that changes with a model's modules, parameters, buffers, hooks or flags."""
-    return tuple(
-        (
-            id(module), module.training, tuple(map(id, module._parameters.values())), tuple(map(id, module._buffers.values())),
-            len(module._forward_hooks), len(module._forward_pre_hooks), len(module._backward_hooks),
-            len(module._backward_pre_hooks), "forward" in module.__dict__,
-        )
-        for module in list_modules(model)
-    )  # fmt: skip
-
-
-def advance_parametrizations(model: nn.Module) -> None:
-    """Update the buffers of parametrizations such as spectral norm from the parameters, as a forward pass does in training.
-
-    The result depends on released parameters only, as no example takes part.
-    """
-    kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", ())
-    # The tables themselves: asking a module for an attribute that it lacks is slow, and this runs in every step.
-    concerned = [each for each in list_modules(model) if "parametrizations" in each._modules or each._forward_pre_hooks]
-    with torch.no_grad() if concerned else contextlib.nullcontext():
-        for module in (each for each in concerned if each.training):
-            parametrized = module._modules.get("parametrizations")
-            for name in parametrized if isinstance(parametrized, nn.ModuleDict) else ():
-                getattr(module, name)
-            for hook in (each for each in module._forward_pre_hooks.values() if isinstance(each, kind)):
-                hook(module, None)
-
-
-def _say_that_it_runs_uncompiled(model: nn.Module, loss_fn: LossFunction) -> None:
-    modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
-    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
-    if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
-        warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)

@@ -19,8 +19,8 @@ from privet.ledger.ledger import BLOCK
 from privet.plan import Plan
 from privet.training import checkpoint
 from privet.training.directory import LEDGER, claim, forget, prepare, write_status
-from privet.training.manifest import differences
-from privet.training.manifest.description import Parts
+from privet.training.manifest import description
+from privet.training.manifest.parts import Parts
 from privet.training.options import Storage
 from privet.training.state.training_state import TrainingState
 
@@ -60,14 +60,12 @@ class RunRecorder(Unique):
         self._total, self._directory, self._state = plan.total_steps, directory, state
         self.ledger, self.budget, self.completed, self.saved = ledger, budget, 0, 0
         self._restored = restore
-        if directory is not None and restore:
-            completed = checkpoint.load(directory, state.parts, ledger, state.device)
-            if completed is None:
+        if directory is not None:
+            completed = checkpoint.load(directory, state.parts if restore else None, ledger, state.device)
+            if completed is None and restore:
                 state.check_fresh()  # also for a resumed run that was killed before its first checkpoint
                 checkpoint.save_first(directory, state.parts, ledger)
             self.completed = completed or 0
-        elif directory is not None:
-            checkpoint.check_counted(directory, ledger)
         self._saved_after = self.completed
         # Last, so that a run that was refused above has drawn nothing.
         if budget is not None:
@@ -93,7 +91,7 @@ class RunRecorder(Unique):
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
             return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries, block=block), budget, state)
-        public, private = differences.to_files(parts)
+        public, private = description.to_files(parts)
         files, private = {**public, **storage.files}, {**private, **storage.private}
         anchor = None if storage.anchor is None else Path(storage.anchor)
         claim(directory)
@@ -114,33 +112,24 @@ class RunRecorder(Unique):
 
     @classmethod
     def resume(
-        cls,
-        plan: Plan,
-        directory: Path,
-        state: TrainingState,
-        parts: Parts,
-        *,
-        budget: Budget | None,
-        adopt: bool,
-        restore: bool,
-        block: int = BLOCK,
+        cls, plan: Plan, storage: Storage, state: TrainingState, parts: Parts, *, adopt: bool, block: int = BLOCK
     ) -> RunRecorder:
         """Return the record of a resumed run.
 
         Args:
-            plan, directory, state: as for the class.
+            plan, state: as for the class.
+            storage: where the run is stored.
             parts: parts of the training, which are compared with the manifest first.
-            budget: the run's budget, if its file has moved.
             adopt: as for `Ledger.open`.
-            restore: as for the class.
             block: as for `begin`.
         """
-        differences.check(directory, parts, options=restore)
+        directory, restore = storage.check_resumable(), storage.restore
+        description.check(directory, parts, options=restore)
         ledger = Ledger.open(
             plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries, block=block
         )
         try:
-            return cls(plan, directory, ledger, Budget.of_run(ledger, budget), state, restore=restore)
+            return cls(plan, directory, ledger, Budget.of_run(ledger, storage.budget), state, restore=restore)
         except BaseException:
             ledger.close()
             raise

@@ -21,7 +21,7 @@ from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise, Projec
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
-from privet.training import stepper
+from privet.training import loop
 
 PLAN = privet.Plan(
     examples=500, sampling=Poisson(25), steps=100, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(1.7)
@@ -114,13 +114,13 @@ def test_an_example_that_changes_the_contribution_of_others_is_detected(monkeypa
 
 
 def test_a_parameter_without_noise_is_detected(monkeypatch):
-    release = stepper.release
+    release = loop.release
 
     def wrong(clipped, token, source, divisor, *past):
         noised = release(clipped, token, source, divisor, *past)
         return replace(noised, tensors={**noised.tensors, "3.bias": clipped.tensors["3.bias"] / divisor})
 
-    monkeypatch.setattr(stepper, "release", wrong)
+    monkeypatch.setattr(loop, "release", wrong)
     assert "NOISE: noise of every parameter" in guarantee.find_rejected(guarantee.run_family(subject(), "NOISE"))
 
 

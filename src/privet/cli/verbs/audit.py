@@ -19,8 +19,7 @@ from privet.cli.output import Json, answer
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.training import read_plan
-from privet.training.manifest.description import name_of
-from privet.training.manifest.differences import NAME as MANIFEST
+from privet.training.manifest.description import MANIFEST, name_of
 
 if TYPE_CHECKING:
     from privet.audit import GuaranteeCheck, MechanismAudit

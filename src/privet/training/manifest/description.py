@@ -1,122 +1,152 @@
-"""Describe the parts of a training: names, kinds, shapes and settings as plain JSON values, and no value of the data."""
+"""The manifest of a run: its parts in words, which a resumed run compares before it changes or spends anything."""
 
 from __future__ import annotations
 
-__all__ = ["Parts", "describe_function", "name_of", "numbers_of"]
+__all__ = ["MANIFEST", "check", "describe", "name_of", "to_files"]
 
-import hashlib
+import json
 import math
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
-from types import CodeType, FunctionType
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import Dataset
+from torch.optim.lr_scheduler import LRScheduler
 
-from privet.collate import Collate
-from privet.gradients.core.losses import LossFunction
-from privet.training.fresh import is_blank, wrapped
-from privet.training.manifest.fingerprint import tensor_rows
+from privet._utils.documents import DocumentError, from_json, read_text
+from privet.errors import LedgerError
+from privet.training.manifest.fingerprint import FINGERPRINT, compare, fingerprint, tensor_rows
+from privet.training.manifest.parts import Parts, wrapped
 
-_LAMBDA = "<lambda>"
-# A loss built from another function names it, and so on; deeper nesting is left out.
-_DEPTH = 4
+MANIFEST = "manifest.json"
+_FORMAT = 2
+# Not compared: what files of format 1 lacked, and what earlier versions of format 2 described.
+_LATER, _EARLIER = ("options", "settings", "wraps"), ("code", "numbers", "calls", "avg_fn", "multi_avg_fn")
 # How an optimizer computes its step, not what it computes: these may change between sessions.
 _EXECUTION = ("foreach", "fused", "capturable", "differentiable")
+_NOT_SETTINGS = ("optimizer", "last_epoch", "step", "verbose")
+_MOST_LINES, _MOST_CHARACTERS = 8, 100
 
 
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """The parts of a training that a resumed run must have in common with its start.
+def to_files(parts: Parts) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the files that describe the parts of a new run.
+
+    Returns:
+        Name → text of the files that anybody may read, and of those that only their owner may read.
+    """
+    return {MANIFEST: json.dumps(describe(parts), indent=2) + "\n"}, {FINGERPRINT: fingerprint(parts)}
+
+
+def check(directory: Path, parts: Parts, *, options: bool = True) -> None:
+    """Refuse to resume a run with other parts than it was started with, before anything is restored or spent.
+
+    What a run's files do not describe is not compared: runs of earlier versions, or without these files, resume as before, and
+    their checkpoint alone decides which states there must be.
 
     Args:
-        model: the model.
-        loss_fn: loss function.
-        optimizer: optimizer over the model's trainable parameters.
-        scheduler, average, collate: as for `Training`; None if there is none.
-        dataset: map-style data set.
-        public: public data set of `clipping.GEP`, or None.
+        directory: directory of the run.
+        parts: parts that it is resumed with.
+        options: whether to compare options of optimizer and scheduler; a host may have restored them from later steps.
+
+    Raises:
+        LedgerError: a part differs; the message lists each difference as "before → now". Or a file is damaged.
     """
-
-    model: nn.Module
-    loss_fn: LossFunction
-    optimizer: torch.optim.Optimizer
-    dataset: Dataset[Any]
-    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
-    average: AveragedModel | None = None
-    collate: Collate | None = None
-    public: Dataset[Any] | None = None
-
-    @property
-    def stepped(self) -> bool:
-        """Whether optimizer or scheduler have taken steps, which change their options; a checkpoint restores those."""
-        states = [state for each in wrapped(self.optimizer) for state in each.state.values()]
-        return not all(map(is_blank, states)) or getattr(self.scheduler, "last_epoch", 0) > 0
-
-    def describe(self) -> dict[str, Any]:
-        """Return names, kinds, shapes and settings of all parts as plain JSON values.
-
-        Guarantee:
-            Nothing here depends on the contents of the data: of the data set, only its type, its public length and the public
-            shapes and types of its items are described. Of the user's own functions, no value that they hold is described.
-        """
-        return {
-            "python": f"{sys.version_info.major}.{sys.version_info.minor}",
-            "model": _model(self.model),
-            "loss": describe_function(self.loss_fn),
-            "optimizer": _optimizer(self.optimizer, self.model),
-            "scheduler": None if self.scheduler is None else _scheduler(self.scheduler),
-            "average": None if self.average is None else _average(self.average),
-            "collate": None if self.collate is None else describe_function(self.collate),
-            "data": _data(self.dataset),
-            "public": None if self.public is None else _data(self.public),
-        }
+    before = _read(directory / MANIFEST)
+    lines = [] if before is None else [*_differences(before, parts, options)]
+    if (path := directory / FINGERPRINT).exists():
+        lines += compare(path, parts)
+    if not lines:
+        return
+    more = len(lines) - _MOST_LINES
+    raise LedgerError(
+        f"the run in {directory} was started with other parts (before → now):\n  "
+        + "\n  ".join(lines[:_MOST_LINES])
+        + (f"\n  and {more} more" if more > 0 else "")
+        + "\nNothing was restored or spent. Resume it with the parts that it was started with."
+    )
 
 
-def name_of(thing: object) -> str:
-    """Return the qualified name of a function, or of an object's class.
+def _read(path: Path) -> Mapping[str, Any] | None:
+    if not path.exists():
+        return None
+    advice = "restore it, or remove it to compare with the checkpoint alone"
+    try:
+        held = from_json(read_text(path))
+    except DocumentError as error:
+        raise LedgerError(f"the manifest {path} cannot be read ({error}); {advice}") from None
+    if not isinstance(held, dict) or held.get("format") not in (1, _FORMAT) or not isinstance(held.get("optimizer"), dict):
+        raise LedgerError(f"{path} is not a manifest of a known format; {advice}")
+    return held
 
-    >>> name_of(partial(len))
-    'builtins.len'
+
+def _differences(before: Mapping[str, Any], parts: Parts, options: bool) -> Iterator[str]:
+    """Yield a line for each difference between a manifest and the parts now."""
+    now = describe(parts)
+    ignored = {"format", "python", *_EARLIER, *(_LATER if before["format"] == 1 else ())}
+    if parts.stepped or not options:  # steps change options; those of the run are restored from its checkpoint
+        ignored |= {"options", "settings"}
+    old = dict(_flatten("", before, ignored))
+    new = dict(_flatten("", {name: now.get(name) for name in before}, ignored))
+    differing = [path for path in {**old, **new} if not _same(old.get(path), new.get(path))]
+    for path in differing:
+        # Of another class, nothing else can be compared.
+        if not any(path.startswith((f"{other}.", f"{other}[")) for other in differing):
+            yield f"{path}: {_show(old.get(path))} → {_show(new.get(path))}"
+
+
+def _flatten(path: str, value: Any, ignored: Container[str]) -> Iterator[tuple[str, Any]]:
+    """Yield (path, value) of the values in a description, but of those that are off: later versions of a library add options."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            # The class or the function that a mapping describes stands for it.
+            own = path if key in ("class", "name") else f"{path}.{key}".lstrip(".")
+            yield from () if key in ignored else _flatten(own, item, ignored)
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _flatten(f"{path}[{number}]", item, ignored)
+    elif value is not None and value is not False:
+        yield path, value
+
+
+def _same(before: object, now: object) -> bool:
+    """Return whether two values are equal; a class may have been defined in a script and imported later."""
+    if isinstance(before, str) and isinstance(now, str) and "__main__." in (before[:9], now[:9]):
+        return before.rpartition(".")[2] == now.rpartition(".")[2]
+    return before == now
+
+
+def _show(value: object) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def describe(parts: Parts) -> dict[str, Any]:
+    """Return names, kinds, shapes and settings of all parts as plain JSON values.
+
+    Guarantee:
+        Nothing here depends on the contents of the data: of the data set, only its type, its public length and the public
+        shapes and types of its items are described. Of functions, only the names are described.
     """
-    while isinstance(thing, partial):
-        thing = thing.func
-    named = thing if hasattr(thing, "__qualname__") else type(thing)
-    return f"{getattr(named, '__module__', None)}.{getattr(named, '__qualname__', '')}"
+    return {
+        "format": _FORMAT,
+        "model": _model(parts.model),
+        "loss": {"name": _name_function(parts.loss_fn)},
+        "optimizer": _optimizer(parts.optimizer, parts.model),
+        "scheduler": None if parts.scheduler is None else _plain(parts.scheduler),
+        "average": None if parts.average is None else {"class": name_of(parts.average)},
+        "collate": None if parts.collate is None else {"name": _name_function(parts.collate)},
+        "data": _data(parts.dataset),
+        "public": None if parts.public is None else _data(parts.public),
+    }
 
 
-def describe_function(function: object, depth: int = _DEPTH) -> dict[str, Any]:
-    """Return the name of a function or callable object, with the functions that it was built from.
-
-    A lambda has no name of its own, so a digest of its code stands for it. Numbers that a function holds are described only for
-    torch's and Privet's own functions, such as the decay of a moving average.
-
-    Args:
-        function: function, partial or callable object.
-        depth: levels of functions within functions to follow.
-    """
-    found: dict[str, Any] = {"name": name_of(function)}
-    code = getattr(_unwrap(function), "__code__", None)
-    if isinstance(code, CodeType) and found["name"].endswith(_LAMBDA):
-        found = {"name": _LAMBDA, "code": _digest(code)}
-    if _is_library(found["name"]) and (numbers := list(_numbers(function))):
-        found["numbers"] = numbers
-    calls = [describe_function(one, depth - 1) for one in _inner(function)] if depth else []
-    return found | ({"calls": calls} if calls else {})
-
-
-def numbers_of(function: object, depth: int = _DEPTH) -> list[float]:
-    """Return the numbers that a function was built with: in partials and closures, at any depth. They may be confidential."""
-    found = list(_numbers(function))
-    if depth:
-        found += [number for one in _inner(function) for number in numbers_of(one, depth - 1)]
-    return found
+def _name_function(function: object) -> str:
+    """Return the name of a function; that of a lambda says where it was written, which may change."""
+    name = name_of(function)
+    return "<lambda>" if name.endswith("<lambda>") else name
 
 
 def _model(model: nn.Module) -> dict[str, Any]:
@@ -130,38 +160,16 @@ def _model(model: nn.Module) -> dict[str, Any]:
 
 def _optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
+    left_out = ("params", "param_names", *_EXECUTION)
     groups = [
         {
             "parameters": [names.get(id(member), "") for member in group["params"]],
-            "options": {
-                str(key): _plain(value)
-                for key, value in group.items()
-                if key not in ("params", "param_names", *_EXECUTION)
-            },
+            "options": {str(key): _plain(value) for key, value in group.items() if key not in left_out},
         }
         for group in optimizer.param_groups
-    ]  # fmt: skip
+    ]
     _, *inner = wrapped(optimizer)
-    return {"class": name_of(optimizer), "groups": groups} | ({"wraps": [name_of(one) for one in inner]} if inner else {})
-
-
-def _scheduler(scheduler: object) -> dict[str, Any]:
-    """Describe a scheduler by its class and public attributes; those that it combines are described in turn."""
-    settings = {
-        key: _setting(value)
-        for key, value in vars(scheduler).items()
-        if not key.startswith("_") and key not in ("optimizer", "last_epoch", "step", "verbose")
-    }
-    combined = [_scheduler(one) for one in getattr(scheduler, "_schedulers", ())]
-    if combined:
-        settings |= {"milestones": _plain(getattr(scheduler, "_milestones", [])), "schedulers": combined}
-    return {"class": name_of(scheduler), "settings": settings}
-
-
-def _average(average: nn.Module) -> dict[str, Any]:
-    functions = {name: getattr(average, name, None) for name in ("avg_fn", "multi_avg_fn")}
-    settings = {name: describe_function(function) for name, function in functions.items() if function is not None}
-    return {"class": name_of(average), "settings": settings}
+    return {"class": name_of(optimizer), "groups": groups, "wraps": [name_of(one) for one in inner]}
 
 
 def _data(dataset: Any) -> dict[str, Any]:
@@ -170,14 +178,13 @@ def _data(dataset: Any) -> dict[str, Any]:
     return {"class": name_of(dataset), "entries": len(dataset)} | ({"items": items} if items else {})
 
 
-def _setting(value: Any) -> Any:
-    if callable(value):
-        return describe_function(value)
-    return [_setting(item) for item in value] if isinstance(value, list | tuple) else _plain(value)
-
-
 def _plain(value: Any) -> Any:
     """Return a setting as a plain JSON value: in words if it is no number, text or list of these."""
+    if isinstance(value, LRScheduler):
+        settings = {key: _plain(one) for key, one in vars(value).items() if key[0] != "_" and key not in _NOT_SETTINGS}
+        if combined := [_plain(one) for one in getattr(value, "_schedulers", ())]:
+            settings |= {"milestones": _plain(getattr(value, "_milestones", [])), "schedulers": combined}
+        return {"class": name_of(value), "settings": settings}
     if isinstance(value, Tensor):
         return f"tensor {_plain(value.item())}" if value.numel() == 1 else f"tensor {_kind(value)}"
     if isinstance(value, list | tuple):
@@ -193,51 +200,14 @@ def _kind(tensor: Tensor, shape: Sequence[int] | None = None) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape if shape is None else shape)}"
 
 
-def _unwrap(function: object) -> object:
-    while isinstance(function, partial):
-        function = function.func
-    return getattr(function, "__func__", function)
+def name_of(thing: object) -> str:
+    """Return the qualified name of a function, or of an object's class.
 
-
-def _held(function: object) -> Iterator[object]:
-    """Yield what a function was built with: arguments of partials, and variables of enclosing functions."""
-    while isinstance(function, partial):
-        yield from (*function.args, *function.keywords.values())
-        function = function.func
-    function = getattr(function, "__func__", function)
-    if isinstance(function, FunctionType):
-        for cell in function.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # not assigned yet
-                continue
-
-
-def _inner(function: object) -> list[object]:
-    """Return the functions that a function was built with."""
-    own = _unwrap(function)
-    return [one for one in _held(function) if isinstance(one, FunctionType | partial) and one is not own]
-
-
-def _numbers(function: object) -> Iterator[float]:
-    yield from (value for value in _held(function) if isinstance(value, bool | int | float))
-
-
-def _is_library(name: str) -> bool:
-    return name.partition(".")[0] in ("torch", "privet")
-
-
-def _digest(code: CodeType) -> str:
-    """Return a digest of compiled code that does not depend on its file and line."""
-    return hashlib.sha256(_canonical(code).encode()).hexdigest()[:12]
-
-
-def _canonical(constant: object) -> str:
-    """Return a text for a constant of compiled code that is the same in every process."""
-    if isinstance(constant, CodeType):
-        return f"code({constant.co_code.hex()}, {constant.co_names}, {_canonical(constant.co_consts)})"
-    if isinstance(constant, tuple):
-        return f"({', '.join(map(_canonical, constant))})"
-    if isinstance(constant, frozenset):  # its order changes from process to process
-        return f"{{{', '.join(sorted(map(_canonical, constant)))}}}"
-    return repr(constant)
+    >>> name_of(partial(len))
+    'builtins.len'
+    """
+    while isinstance(thing, partial):
+        thing = thing.func
+    thing = getattr(thing, "__func__", thing)
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{getattr(named, '__module__', None)}.{getattr(named, '__qualname__', '')}"

@@ -1,4 +1,4 @@
-"""Fingerprint of a run's data and frozen parameters under a secret key: a resumed run can tell others without keeping any.
+"""Fingerprint of a run's data, functions and frozen parameters under a secret key: it tells others without keeping any.
 
 The key and the digests are in one file that only its owner can read. No published file holds either, so published files tell
 nothing about the data. Who can read this file can test a guess of all compared entries at once; keep it like the data.
@@ -6,14 +6,17 @@ nothing about the data. Who can read this file can test a guess of all compared 
 
 from __future__ import annotations
 
-__all__ = ["FINGERPRINT", "Fingerprint", "frozen_digest", "frozen_parameters", "tensor_rows"]
+__all__ = ["FINGERPRINT", "compare", "digest_data", "fingerprint", "frozen_digest", "frozen_parameters", "tensor_rows"]
 
 import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -21,83 +24,69 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from privet._utils.documents import DocumentError, from_json
+from privet._utils.documents import DocumentError, from_json, read_text
 from privet.errors import LedgerError
 from privet.reading.entries import Positions, iter_pieces
+from privet.training.manifest.parts import Parts
 
 FINGERPRINT = "fingerprint.json"
-_FORMAT = 1
 # Bytes of the data, and of frozen parameters, that are compared, spread evenly: 10 ms, and all of a small data set.
 _BYTES = 2**24
 _LEAST = 2**12  # bytes of one frozen parameter
+# A loss built from another function holds it, and so on; deeper nesting is left out.
+_DEPTH = 4
+_DIFFERENCES = {
+    "data": "data: the contents that the run was started with → other contents",
+    "functions": "loss, collate or average: the functions and numbers that they were built with → others",
+    "division": "data: the division into units that the run was started with → another",
+    "frozen": "model: the frozen parameters that the run was started with → others (checkpoints do not hold them: load the same "
+    "weights, or build the model after the same torch.manual_seed)",
+}
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """Keyed digests of what a run must not begin to publish: the contents of its data, and numbers within its loss function.
+def fingerprint(parts: Parts, key: bytes | None = None) -> str:
+    """Return the text of the file: keyed digests of what a run must not begin to publish.
+
+    The contents of the data are compared where a data set consists of plain tensors: a `TensorDataset`, also through torch's
+    wrappers and Privet's users and groups. Of any other, only type and length are known (see the manifest).
 
     Args:
-        key: 32 random bytes, for this run alone.
-        data: HMAC-SHA256 of the compared entries; None if the data set does not consist of tensors.
-        numbers: HMAC-SHA256 of the numbers that the loss function was built with.
-        frozen: HMAC-SHA256 of the digest of the model's frozen parameters; None if there are none, or in a file of before they
-            were described.
-        division: HMAC-SHA256 of how examples are divided into units; None if an example is the unit, or likewise.
+        parts: parts of the run; no code of the data set's items is called.
+        key: 32 random bytes of an earlier fingerprint; a new key if None.
 
     Guarantee:
         Without the key, the digests are indistinguishable from random bytes, so no guess of the data can be tested with them.
     """
+    key = secrets.token_bytes(32) if key is None else key
+    average = [getattr(parts.average, name, None) for name in ("avg_fn", "multi_avg_fn")]
+    texts = {
+        "functions": str([_canonical(function) for function in (parts.loss_fn, parts.collate, *average)]),
+        "frozen": frozen_digest(parts.model),
+        "division": getattr(parts.dataset, "division", None) if _is_units(parts.dataset) else None,
+    }
+    digests = {name: None if text is None else hmac.new(key, text.encode(), "sha256").hexdigest() for name, text in texts.items()}
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    held = {"format": 2, "python": python, "key": key.hex(), "data": digest_data(key, parts.dataset), **digests}
+    return json.dumps(held) + "\n"
 
-    key: bytes
-    data: str | None
-    numbers: str
-    frozen: str | None = None
-    division: str | None = None
 
-    @classmethod
-    def of(cls, dataset: Any, numbers: Sequence[float], key: bytes | None = None, frozen: str | None = None) -> Fingerprint:
-        """Return the fingerprint of a data set, without calling any code of its items.
+def compare(path: Path, parts: Parts) -> list[str]:
+    """Return a line for each difference between the fingerprint in a file and the parts now, without saying what it is.
 
-        The contents are compared where a data set consists of plain tensors: a `TensorDataset`, also through torch's wrappers and
-        Privet's users and groups. Of any other, only type and length are known (see the manifest).
-
-        Args:
-            dataset: map-style data set.
-            numbers: numbers that the loss function was built with.
-            key: key of an earlier fingerprint; a new random one if None.
-            frozen: digest of the model's frozen parameters; None if there are none.
-        """
-        key = secrets.token_bytes(32) if key is None else key
-        held = _digest_text(key, json.dumps([float(number) for number in numbers]))
-        division = getattr(dataset, "division", None) if _is_units(dataset) else None
-        others = (None if text is None else _digest_text(key, text) for text in (frozen, division))
-        return cls(key, _digest_data(key, dataset), held, *others)
-
-    @classmethod
-    def from_text(cls, text: str, place: object) -> Fingerprint:
-        """Return the fingerprint in the text of a file.
-
-        Args:
-            text: content of the file.
-            place: its path, for errors.
-
-        Raises:
-            LedgerError: it is no fingerprint.
-        """
-        try:
-            match from_json(text):
-                case {"format": 1, "key": str(key), "data": str() | None as data, "numbers": str(numbers), **others}:
-                    frozen, division = others.get("frozen"), others.get("division")
-                    if isinstance(frozen, str | None) and isinstance(division, str | None):
-                        return cls(bytes.fromhex(key), data, numbers, frozen, division)
-        except (DocumentError, ValueError):
-            pass
-        raise LedgerError(f"{place} is damaged; restore it, or remove it to resume without a comparison of the data")
-
-    def to_text(self) -> str:
-        """Return the text of the file."""
-        held = {"data": self.data, "numbers": self.numbers, "frozen": self.frozen, "division": self.division}
-        return json.dumps({"format": _FORMAT, "key": self.key.hex(), **held}) + "\n"
+    Raises:
+        LedgerError: the file holds no fingerprint.
+    """
+    try:
+        before = from_json(read_text(path))
+        now = from_json(fingerprint(parts, bytes.fromhex(before["key"])))
+        if not isinstance(before["data"], str | None):
+            raise TypeError
+    except (DocumentError, ValueError, TypeError, KeyError):
+        raise LedgerError(f"{path} is damaged; restore it, or remove it to resume without a comparison of the data") from None
+    known = {name: digest for name, digest in before.items() if digest is not None}  # earlier versions kept less
+    if before.get("python") != now["python"]:  # compiled code differs between versions of Python
+        known.pop("functions", None)
+    return [line for name, line in _DIFFERENCES.items() if name in known and known[name] != now[name]]
 
 
 def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:
@@ -107,13 +96,11 @@ def tensor_rows(dataset: Any) -> Iterator[tuple[tuple[Tensor, ...], Positions]]:
     """
     if _is_units(dataset):
         yield from tensor_rows(dataset.rows_of_entries()[0])
-        return
-    if any(map(_holds_units, _wrapped(dataset))):
-        return
-    for piece in iter_pieces(dataset):
-        base = piece.base
-        if type(base) is TensorDataset and base.tensors and all(map(_is_plain, base.tensors)):
-            yield base.tensors, piece.index
+    elif not _wraps_units(dataset):
+        for piece in iter_pieces(dataset):
+            base = piece.base
+            if type(base) is TensorDataset and base.tensors and all(map(_is_plain, base.tensors)):
+                yield base.tensors, piece.index
 
 
 def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
@@ -135,62 +122,73 @@ def frozen_digest(module: nn.Module) -> str | None:
     for name, parameter in named.items():
         shape = "nested" if parameter.is_nested else tuple(parameter.shape)  # torch cannot tell that of a nested one
         found.update(f"{name} {parameter.dtype} {shape};".encode())
-        if (
-            type(parameter) in (Tensor, nn.Parameter)
-            and parameter.layout is torch.strided
-            and shape != "nested"
-            and parameter.numel()
-        ):
-            flat, most = parameter.detach().reshape(-1), max(2, share // parameter.element_size())
-            if len(flat) > most:
-                positions = torch.linspace(0, len(flat) - 1, most, dtype=torch.float64, device=flat.device)
-                flat = flat[positions.long()]
-            found.update(memoryview(flat.contiguous().cpu().view(torch.uint8).numpy()))  # type: ignore[arg-type]
+        if type(parameter) is nn.Parameter and shape != "nested" and parameter.layout is torch.strided:
+            flat = parameter.detach().reshape(-1)
+            chosen = _spread(len(flat), share // parameter.element_size())
+            found.update(_bytes_of(flat if chosen is None else flat[torch.from_numpy(chosen).to(flat.device)]))
     return found.hexdigest()
 
 
-def _wrapped(dataset: Any) -> Sequence[Any]:
-    """Return the data sets that a wrapper of torch holds."""
-    if isinstance(dataset, Subset):
-        return [dataset.dataset]
-    return list(dataset.datasets) if isinstance(dataset, ConcatDataset) else []
+def digest_data(key: bytes, dataset: Any) -> str | None:
+    """Return the HMAC-SHA256 of the contents of a data set; None if it does not consist of tensors."""
+    found, parts = hmac.new(key, digestmod="sha256"), list(tensor_rows(dataset))
+    for tensors, index in parts:
+        chosen = _spread(len(index), _BYTES // len(parts) // max(1, sum(one[:1].numel() * one.element_size() for one in tensors)))
+        rows = torch.from_numpy(index if chosen is None else index[chosen])
+        for tensor in tensors:
+            found.update(f"{tensor.dtype} {tuple(tensor.shape[1:])} {len(index)};".encode())
+            found.update(_bytes_of(tensor.detach()[rows.to(tensor.device)]))
+    return found.hexdigest() if parts else None
+
+
+def _spread(count: int, most: int) -> Positions | None:
+    """Return about as many positions as are allowed, evenly spread, with the first and the last; None for all of them."""
+    return None if count <= most else np.linspace(0, count - 1, max(2, most)).astype(np.int64)
+
+
+def _bytes_of(tensor: Tensor) -> bytes | memoryview:
+    if not tensor.numel():
+        return b""
+    return memoryview(tensor.contiguous().cpu().view(torch.uint8).numpy()).cast("B")  # type: ignore[arg-type]
+
+
+def _canonical(value: object, depth: int = _DEPTH) -> str:
+    """Return a text for a function, with the numbers and functions that it was built with, the same in every process.
+
+    The code of a lambda is part of it; a function with a name may be improved between two sessions.
+    """
+    if isinstance(value, partial):
+        return f"partial({[_canonical(one, depth) for one in (value.func, *value.args, *value.keywords.items())]})"
+    value = getattr(value, "__func__", value)
+    if isinstance(value, FunctionType):
+        code = _canonical(value.__code__) if value.__name__ == "<lambda>" else value.__qualname__
+        held = [] if depth == 0 else [_cell_contents(cell) for cell in value.__closure__ or ()]
+        return f"{code}({[_canonical(one, depth - 1) for one in held if one is not value]})"
+    if isinstance(value, CodeType):
+        return f"code({value.co_code.hex()}, {value.co_names}, {_canonical(value.co_consts)})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_canonical, value))})"
+    if isinstance(value, frozenset):  # its order changes from process to process
+        return f"{{{', '.join(sorted(map(_canonical, value)))}}}"
+    return repr(value) if isinstance(value, bool | int | float | str | bytes | None) else type(value).__qualname__
+
+
+def _cell_contents(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
 
 
 def _is_units(dataset: Any) -> bool:
     return callable(getattr(dataset, "rows_of_entries", None))
 
 
-def _holds_units(dataset: Any) -> bool:
-    return _is_units(dataset) or any(map(_holds_units, _wrapped(dataset)))
-
-
-def _digest_data(key: bytes, dataset: Any) -> str | None:
-    found, compared = hmac.new(key, digestmod="sha256"), False
-    parts = list(tensor_rows(dataset))
-    for tensors, index in parts:
-        rows = torch.from_numpy(_spread(index, _BYTES // len(parts) // max(1, _row_bytes(tensors))))
-        for tensor in tensors:
-            found.update(f"{tensor.dtype} {tuple(tensor.shape[1:])} {len(index)};".encode())
-            chosen = tensor.detach()[rows.to(tensor.device)].contiguous().cpu()
-            if chosen.numel():
-                found.update(memoryview(chosen.view(torch.uint8).numpy()).cast("B"))  # type: ignore[arg-type]
-        compared = True
-    return found.hexdigest() if compared else None
-
-
-def _digest_text(key: bytes, text: str) -> str:
-    return hmac.new(key, text.encode(), "sha256").hexdigest()
-
-
-def _spread(index: Positions, most: int) -> Positions:
-    """Return all rows, or about as many as are allowed, evenly spread, with the first and the last."""
-    if len(index) <= most:
-        return index
-    return index[np.linspace(0, len(index) - 1, max(2, most)).astype(np.int64)]
-
-
-def _row_bytes(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor[:1].numel() * tensor.element_size() for tensor in tensors)
+def _wraps_units(dataset: Any) -> bool:
+    """Return whether a data set is a wrapper of torch around units."""
+    inside = [dataset.dataset] if isinstance(dataset, Subset) else []
+    inside += dataset.datasets if isinstance(dataset, ConcatDataset) else []
+    return any(_is_units(one) or _wraps_units(one) for one in inside)
 
 
 def _is_plain(tensor: Tensor) -> bool:

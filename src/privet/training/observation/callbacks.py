@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["Callback", "check_callbacks", "check_metrics", "observe"]
+__all__ = ["Callback", "ProgressBar", "check_callbacks", "check_metrics"]
 
-import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 from privet.training.observation.steps import MEASURES, Step, finite
 
 _RESERVED = ("step", *MEASURES)
+# ε takes some milliseconds to compute, so it is shown every few seconds only.
+_SECONDS_BETWEEN = 3.0
 
 
 class Callback:
@@ -82,39 +85,28 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float | None]:
     return found
 
 
-def observe(
-    steps: Generator[Step, None, None], callbacks: Iterable[Callback], saved: Callable[[], int], path: Path | None
-) -> Iterator[Step]:
-    """Yield steps as they are taken, and call the callbacks.
+class ProgressBar(Callback):
+    """Shows steps, ε spent and the time left, on a terminal or in a notebook.
 
     Args:
-        steps: steps of a training; closing it writes the last checkpoint.
-        callbacks: called in this order.
-        saved: returns the number of checkpoints written so far.
-        path: path of the checkpoint; None without a directory.
+        total: number of steps of the whole training.
     """
-    called, known = tuple(callbacks), saved()
-    last: Step | None = None
 
-    def report_checkpoint() -> None:
-        nonlocal known
-        if path is not None and last is not None and saved() != known:
-            known = saved()
-            for callback in called:
-                callback.on_checkpoint(last, path)
+    def __init__(self, total: int) -> None:
+        from privet._utils.progress import progress_bar
 
-    try:
-        for last in steps:
-            for callback in called:
-                callback.on_step(last)
-            report_checkpoint()
-            yield last
-            report_checkpoint()
-    finally:
-        with ExitStack() as ends:  # calls every on_end, whatever fails
-            if not sys.is_finalizing():
-                for callback in reversed(called):
-                    ends.callback(callback.on_end, last)
-            steps.close()
-            if not sys.is_finalizing():
-                report_checkpoint()
+        self._open = ExitStack()
+        self._bar = self._open.enter_context(progress_bar("step {task.completed:,}/{task.total:,}", "ε {task.fields[epsilon]}"))
+        self._task, self._shown_at = self._bar.add_task("training", total=total, epsilon="0"), -_SECONDS_BETWEEN
+
+    def on_step(self, step: Step) -> None:
+        """Advance the bar."""
+        fields: dict[str, Any] = {}
+        now = time.monotonic()
+        if now - self._shown_at >= _SECONDS_BETWEEN or step.number == step.total:
+            fields, self._shown_at = {"epsilon": format_up(step.epsilon)}, now
+        self._bar.update(self._task, completed=step.number, **fields)
+
+    def on_end(self, step: Step | None) -> None:
+        """Leave the bar as it is."""
+        self._open.close()

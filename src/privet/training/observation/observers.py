@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = ["Observers", "learning_rate"]
 
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,8 @@ from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.training import checkpoint
-from privet.training.observation.callbacks import Callback, check_callbacks, check_metrics, observe
+from privet.training.observation.callbacks import Callback, ProgressBar, check_callbacks, check_metrics
 from privet.training.observation.metrics_file import POINTS, MetricsFile, read_seconds
-from privet.training.observation.progress import track
 from privet.training.observation.steps import Step
 
 
@@ -68,18 +69,17 @@ class Observers:
         return self._last
 
     def watch(self, taken: Generator[Step, None, None], callbacks: Iterable[Callback], *, progress: bool) -> Iterator[Step]:
-        """Return an iterator over the steps that calls the callbacks; closing it closes `taken`.
+        """Return an iterator over the steps that calls the callbacks; closing it closes `taken`, which writes a checkpoint.
 
         Args:
             taken: steps as they are taken.
-            callbacks: callbacks of this loop.
+            callbacks: callbacks of this loop, called in this order.
             progress: whether to show a progress bar.
 
         Raises:
             InvalidArgumentError: one of the callbacks is no `Callback`.
         """
-        watched = self._watch(taken, (*self._own, *check_callbacks(callbacks)))
-        return track(watched, self._total) if progress else watched
+        return self._watch(taken, (*self._own, *check_callbacks(callbacks)), progress)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Write metrics beside those of the last step, and pass them to the callbacks of all running loops.
@@ -94,14 +94,36 @@ class Observers:
         for callback in {**{id(one): one for one in self._own}, **running}.values():
             callback.on_metrics(self._last, found)
 
-    def _watch(self, taken: Generator[Step, None, None], callbacks: tuple[Callback, ...]) -> Iterator[Step]:
-        if self._started is None:
-            self._started = time.monotonic()
-        self._active.append(callbacks)
+    def _watch(
+        self, taken: Generator[Step, None, None], called: tuple[Callback, ...], progress: bool
+    ) -> Generator[Step, None, None]:
+        called = (*called, ProgressBar(self._total)) if progress else called
+        self._started = time.monotonic() if self._started is None else self._started
+        self._active.append(called)
+        known, last = self._saved(), None
+
+        def report_checkpoint() -> None:
+            nonlocal known
+            if self._path is not None and last is not None and self._saved() != known:
+                known = self._saved()
+                for callback in called:
+                    callback.on_checkpoint(last, self._path)
+
         try:
-            yield from observe(taken, callbacks, self._saved, self._path)
+            for last in taken:
+                for callback in called:
+                    callback.on_step(last)
+                report_checkpoint()
+                yield last
+                report_checkpoint()
         finally:
-            self._active.remove(callbacks)
+            with ExitStack() as ends:  # calls every on_end, whatever fails
+                ends.callback(self._active.remove, called)
+                for callback in () if sys.is_finalizing() else reversed(called):
+                    ends.callback(callback.on_end, last)
+                taken.close()
+                if not sys.is_finalizing():
+                    report_checkpoint()
 
 
 def _epsilon_after(plan: Plan, steps: int) -> float:

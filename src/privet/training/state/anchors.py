@@ -22,7 +22,7 @@ from privet.gradients.projection.subspace import Subspace, find_subspace
 from privet.reading.batches import check_map_style
 from privet.reading.rows import ExampleReader
 from privet.sampling import Words
-from privet.training.manifest.description import Parts
+from privet.training.manifest.parts import Parts
 
 
 class Anchors:
@@ -53,7 +53,7 @@ class Anchors:
                 "public", f"{self._number} examples", f"at least the {rule.anchors} anchors of the plan",
                 "Use more public examples, or lower `anchors` in clipping.GEP.",
             )  # fmt: skip
-        self._rows = ExampleReader(parts.public, parts.collate)  # type: ignore[arg-type]
+        self._rows = ExampleReader(parts.public, parts.collate)
         seeds = make_seed_source(words)
         self._engine = Engine(parts.model, parts.loss_fn, parameters, physical_batch_size=size, seeds=seeds)
         self._check_first()

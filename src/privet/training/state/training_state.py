@@ -17,12 +17,10 @@ from privet.errors import UnsupportedModelError
 from privet.plan import Plan
 from privet.sparsification import Masks
 from privet.training.checkpoint import Stateful
-from privet.training.fresh import check_average, check_fresh_optimizer, check_scheduler, wrapped
-from privet.training.state.clipping import ClippingState
-from privet.training.state.iterates import PastIterates
-from privet.training.state.masks import MaskState
-from privet.training.state.master_weights import MasterWeights, OptimizerState
-from privet.training.state.tensors import ChangedTensors
+from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler
+from privet.training.manifest.parts import wrapped
+from privet.training.state.schedule import ClippingState, MaskState, PastIterates
+from privet.training.state.tensors import ChangedTensors, MasterWeights, OptimizerState
 
 # What a host saves and restores itself.
 _OF_THE_HOST = ("model", "optimizer", "scheduler", "average")
@@ -103,7 +101,7 @@ class TrainingState:
         if self._masters.names:
             raise UnsupportedModelError(
                 f"parameter {self._masters.names[0]} is not float32, and an optimizer that the host steps would round its "
-                "updates away; train in float32, with autocast for speed, or let Training step the optimizer: training.steps()"
+                "updates away; train in float32, with autocast for speed, or let Training step the optimizer: training.run()"
             )
 
     @property

@@ -9,7 +9,7 @@ from torch import nn
 from privet.clipping import Flat
 from privet.gradients import trainable
 from privet.gradients.core.examples import split_batch
-from privet.gradients.engine import Engine
+from privet.gradients.engine import Clipper, Engine
 
 LARGEST = 1.0
 BOUND = 0.3
@@ -67,9 +67,9 @@ def test_what_is_defined_anew_is_followed(what, method, monkeypatch):
     model = Net()
     # `auto`: what reads a number of each example is left to the loop.
     engine = Engine(model, loss, trainable(model), "auto" if method == "ghost" else method)
-    engine.clipped_sum(split_batch(x), Flat(BOUND))
+    engine.clipped_sum(split_batch(x), Clipper.of(engine.parameters, Flat(BOUND)))
     _redefine(monkeypatch, model, what)
-    sums = [engine.clipped_sum(split_batch(rows), Flat(BOUND)).sums for rows in (x, x[1:])]
+    sums = [engine.clipped_sum(split_batch(rows), Clipper.of(engine.parameters, Flat(BOUND))).sums for rows in (x, x[1:])]
     moved = torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in sums[0]]).norm()
     assert moved <= BOUND * (1 + 1e-6)
     assert LARGEST == 1.0
@@ -96,5 +96,5 @@ def test_the_function_of_a_bound_method_is_followed(held, method):
     x = torch.randn(4, 3)
     x[0] *= 1e3
     engine = Engine(model, lambda m, b: call(b).square().sum(1), trainable(model), method)
-    engine.clipped_sum(split_batch(x), Flat(BOUND))
+    engine.clipped_sum(split_batch(x), Clipper.of(engine.parameters, Flat(BOUND)))
     assert largest == 1.0

@@ -13,7 +13,7 @@ from privet.gradients import per_example_norms
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.state import snapshot
 from privet.gradients.core.state.guard import Guard
-from privet.gradients.engine import Engine
+from privet.gradients.engine import Clipper, Engine
 from privet.gradients.methods.calls import WriteError
 from rounding import assert_equal_up_to_rounding
 
@@ -151,7 +151,7 @@ def test_a_parameter_that_a_pass_freezes_requires_a_gradient_after_it(method):
     model, x = Freezing(3, 2), torch.randn(4, 3)
     engine = Engine(model, lambda m, x: m(x).sum(1), dict(model.named_parameters()), method)
     for _ in range(2):
-        norms = engine.clipped_sum(split_batch(x), Flat(1.0)).norms[0]
+        norms = engine.clipped_sum(split_batch(x), Clipper.of(engine.parameters, Flat(1.0))).norms(4)[0]
         assert_equal_up_to_rounding(norms.float(), (2 * (x.square().sum(1) + 1)).sqrt())
     assert model.weight.requires_grad
 
@@ -186,7 +186,7 @@ def test_tensors_that_are_not_copied_are_not_written_to(order):
     engine = Engine(model, lambda m, x: m(x).sum(1), dict(model.named_parameters()), "loop")
     rows = torch.tensor(order, dtype=torch.float32)[:, None].expand(len(order), 3)
     with pytest.raises(WriteError):
-        engine.clipped_sum(split_batch(rows.clone()), Flat(1.0))
+        engine.clipped_sum(split_batch(rows.clone()), Clipper.of(engine.parameters, Flat(1.0)))
     assert_equal_up_to_rounding([model.extra.weight.detach(), model.anchor.detach()], before)
     assert model.anchor.requires_grad
 

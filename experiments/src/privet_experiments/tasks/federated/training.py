@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["train_users"]
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
@@ -39,8 +39,7 @@ def train_users(job: Job, advance: Advance) -> TaskResult:
     curve: list[dict[str, float]] = []
     optimizer = torch.optim.SGD(model.parameters(), lr=job.rate or 1.0, momentum=settings.momentum)
     with _START[settings.method](plan, model, held.problem, optimizer, train, settings) as run:
-        steps: Iterable[object] = run.steps() if isinstance(run, Federated) else run
-        for number, _ in enumerate(steps, start=1):
+        for number, _ in enumerate(run, start=1):
             advance(1)
             if number in job.marks:
                 curve.append({"step": number, "epsilon": run.epsilon(), **_measure(held.problem, model, test)})

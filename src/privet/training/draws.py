@@ -1,4 +1,4 @@
-"""The draws of a run and the examples that they read, in one stream for all loops."""
+"""The draws of a run and the examples in them, in one stream for all loops."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ __all__ = ["DrawReader"]
 
 import os
 from collections.abc import Generator, Iterator
-from itertools import count
+from itertools import count, islice
 
 import numpy as np
 
 from privet._utils.registry import is_own
-from privet._utils.torch_state import leaving_modes
 from privet.reading.batches import Group, PhysicalBatch, split
 from privet.reading.rows import ExampleReader, physical_batches
 from privet.sampling import Indices, Scheme, Words
 
-_Read = tuple[PhysicalBatch, list[Group]]
-
 
 class DrawReader:
-    """Reads the examples of every step, in the order of the steps.
+    """Draws and reads the examples of every step, in the order of the steps.
 
     Args:
         scheme: sampling scheme.
@@ -44,12 +41,12 @@ class DrawReader:
         self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: ExampleReader, size: int, workers: int
     ) -> None:
         self._scheme, self._examples, self._words, self._seeds = scheme, examples, words, seeds
-        self._is_own = is_own(scheme)
         self._rows, self._size, self._workers = rows, size, workers
+        self._is_own = is_own(scheme)
         self._draws: Iterator[Indices] | None = None
         self._upcoming = self.first = 1  # the step of the next draw
         self._kept: dict[int, Indices] = {}  # step → its draw, from the moment it is drawn until a later step starts
-        self._opened: Generator[_Read, None, None] | None = None
+        self._stream: Generator[tuple[PhysicalBatch, list[Group]], None, None] | None = None
         self._process = os.getpid()
 
     def start(self, step: int) -> int:
@@ -67,30 +64,31 @@ class DrawReader:
         self._draws = self._scheme.draws(self._examples, self._words)
         return self._upcoming
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it is reading, so that worker processes run."""
-        return self._opened is not None
+    def open(self, step: int) -> bool:
+        """Start to read from a step on, unless reading continues from the previous step; return whether it was started."""
+        if self._stream is not None:
+            return False
+        self._stream = physical_batches(self._rows, self._split(step), self._workers)
+        return True
 
-    def open(self, step: int) -> Iterator[_Read]:
-        """Return the physical batches from a step on, with their content; worker processes are running when it returns.
+    def read(self, step: int) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
+        """Yield the physical batches of a step's draw, with the examples that could be read; an empty draw is one empty batch.
 
         Args:
-            step: step that was passed to `start`; if reading has begun, the previous step must have been read to its end.
+            step: step that was passed to `start`; the draws of earlier steps must have been read to their end, or closed.
         """
-        if self._opened is None:
-            self._opened = _forward(iter(physical_batches(self._rows, self._batches(step), self._workers)))
-        return self._opened
+        self.open(step)
+        assert self._stream is not None
+        batches = len(range(0, max(len(self._draw(step)), 1), self._size))
+        yield from islice(self._stream, batches)
 
     def close(self) -> None:
         """Stop reading, and end worker processes; draws of later steps are kept."""
-        if self._process != os.getpid():  # a fork would end the workers of its parent
-            return
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            opened.close()
+        if self._stream is not None and self._process == os.getpid():  # a fork would end the workers of its parent
+            self._stream.close()
+            self._stream = None
 
-    def _batches(self, step: int) -> Iterator[PhysicalBatch]:
+    def _split(self, step: int) -> Iterator[PhysicalBatch]:
         """Yield the physical batches of a step and all later ones."""
         for number in count(step):
             yield from split(self._draw(number), number, self._size, self._seeds)
@@ -100,8 +98,7 @@ class DrawReader:
             # An interruption leaves no draws, rather than draws of the wrong steps.
             draws, self._draws = self._draws, None
             assert draws is not None
-            with leaving_modes():
-                self._kept[self._upcoming] = self._check(next(draws))
+            self._kept[self._upcoming] = self._check(next(draws))
             self._upcoming += 1
             self._draws = draws
         return self._kept[step]
@@ -112,8 +109,3 @@ class DrawReader:
             return draw
         found = np.asarray(draw, dtype=np.int64).ravel()
         return np.unique(found[(found >= 0) & (found < self._examples)])
-
-
-def _forward(batches: Iterator[_Read]) -> Generator[_Read, None, None]:
-    """Yield what an iterator yields, without a variable that would keep the examples of the last one."""
-    yield from batches
