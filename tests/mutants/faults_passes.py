@@ -260,9 +260,6 @@ PRIVATE = partial(among, "test_private")
 GENERATORS = partial(among, "test_generators")
 
 READING = [
-    Mutant("collate may write to the model", "Preflight._refuse_coupling_collate",
-           "if _contents(self.model) != before:", "if False:",
-           among("test_preflight", "test_a_collate_that_writes_to_the_model_is_refused")),
     Mutant("warnings are shown", "_hide",
            "setattr(*place, make(_before[place]))", "pass",
            PRIVATE("test_warnings_are_shown_outside_only")),
