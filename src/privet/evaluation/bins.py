@@ -19,7 +19,7 @@ from privet.evaluation.plain import to_plain
 BINS = 15
 # Distance from [0, 1] that rounding in single precision may cause.
 _ROUNDING = 1e-6
-_MOST = 2**53  # examples in a bin, of which the share is a float
+_MOST = 2**53  # examples in a bin; the share of more is no exact float
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def score_entries(model: nn.Module, entries: Dataset[Any], scores: Scores, devic
         model: evaluated without gradients and not changed.
         entries: examples as a `TensorDataset` of inputs and targets, or `Users`, whose score is the mean over their examples.
         scores: what is measured.
-        device: device of the model; None for that of its parameters.
+        device: device of the model; None for the device of its parameters.
 
     Guarantee:
         All shapes depend on public numbers only, and nothing raises because of a value. An entry's contribution depends on that
@@ -129,7 +129,7 @@ class HeldOutEstimate:
         metrics: metric → estimate: "accuracy", or "mean_absolute_error" and "root_mean_squared_error" in the target's units.
         intervals: metric → 95 % interval, for sampling and noise together.
         examples: public number of held-out entries.
-        unit: what they are: "example" or "user".
+        unit: their kind: "example" or "user".
         epsilon: ε of this release alone, at `delta`.
         delta: δ.
         noise_multiplier: standard deviation of the noise over the bound on one entry's contribution.

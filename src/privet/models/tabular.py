@@ -17,7 +17,7 @@ from privet.models.layers import activation_layer
 class TableNetwork(nn.Module):
     """A linear model plus one hidden layer, on the features of a table.
 
-    A category comes in as one feature per value, of which one is 1. The column of a weight matrix that belongs to it is the
+    A category is one feature per value: 1 for its value, 0 for the others. The column of a weight matrix for a value is the
     embedding of that value, so a linear layer adds up the embeddings of a row's categories and the weighted numbers.
 
     Args:

@@ -22,7 +22,7 @@ from privet.report.headline import list_numbers
 from privet.report.releases import Release, list_releases
 from privet.report.run_files import Run
 
-_MOST_CLASSES = 20  # of which columns fit on a page
+_MOST_CLASSES = 20  # whose columns fit on a page
 
 
 class PageTable(NamedTuple):

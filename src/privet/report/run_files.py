@@ -83,7 +83,7 @@ class Run:
         status: `status.json`.
         schema: text of `schema.toml`, the public schema of a table; empty without one.
         communication: `communication.json`, the bytes of a federated run; empty for others.
-        files: names of the visible entries of the directory, sorted; those of the model's folder one by one.
+        files: names of the visible entries of the directory, sorted; the files in the model's folder one by one.
     """
 
     directory: Path
@@ -142,7 +142,7 @@ def read(directory: Path) -> Run:
 
 
 def _list_files(directory: Path) -> tuple[str, ...]:
-    """Return the names of files and folders; the folder of the model, whose files differ in what they release, by its files."""
+    """Return the names of files and folders. The model's folder is listed by its files, which differ in what they release."""
     entries = [entry for entry in directory.iterdir() if entry.name != FOLDER]
     inside = [entry for entry in (directory / FOLDER).glob("*") if not entry.name.startswith(".")]
     names = [entry.name for entry in entries if not entry.name.startswith(".")]
@@ -181,7 +181,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _communication(value: Any) -> Mapping[str, Any]:
-    """Return the bytes by what they are of, after a check that all are numbers."""
+    """Return the bytes of a client, a round, an epoch and the run, after a check that all are numbers."""
     volumes = ("up", "down", "dense_up", "dense_down")
     known = {part: {name: float(value[part][name]) for name in volumes} for part in ("client", "round", "epoch", "run")}
     return {"cohort": float(value["cohort"]), "rounds": int(value["rounds"]), **known}

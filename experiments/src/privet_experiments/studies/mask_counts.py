@@ -48,7 +48,7 @@ class MaskCounts:
         self._variance = 0.0
 
     def add(self, step: int, masks: Mapping[str, Tensor] | None) -> None:
-        """Count the masks of a step, unless those of its block are counted already.
+        """Count the masks of a step, unless its block is counted already.
 
         Args:
             step: number of the step, from 1.

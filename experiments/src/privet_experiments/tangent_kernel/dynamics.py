@@ -1,4 +1,4 @@
-"""Dynamical systems of optimizers: what the limits of small steps of momentum and adaptive methods make of gradients."""
+"""Dynamical systems of optimizers: momentum and adaptive methods in the limit of small steps."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def gradient_flow(
         noise_multiplier: σ ≥ 0.
         seed: seed of the noise.
         looks: number of tangent kernels to record, evenly spaced over the steps.
-        dynamics: what the optimizer makes of these gradients; a step takes a time of η.
+        dynamics: the dynamical system of the optimizer; a step advances its time by η.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or there is noise and the rule has no sensitivity.

@@ -24,7 +24,7 @@ def load_table(source: object, *, schema: Schema | str | Path, target: str | Non
 
     Guarantee:
         The number of rows is treated as public, with users the number of users; shapes, classes, bounds and scaling come from the
-        schema. A cell that does not fit becomes what the schema says and raises no exception.
+        schema. A cell that does not fit is replaced as the schema says, and raises no exception.
 
     Raises:
         InvalidArgumentError: the schema has another target, a table cannot be read or lacks a column, or the target of a test row

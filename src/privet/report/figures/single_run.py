@@ -28,7 +28,7 @@ _HEIGHT = 2.6  # inches
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A quantity against steps, with the label of its last point, intervals of all points, and that of the last."""
+    """A quantity against steps, with the label of its last point, the intervals of all points, and the last interval alone."""
 
     steps: Sequence[int]
     values: Sequence[float]

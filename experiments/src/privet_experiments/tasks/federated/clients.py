@@ -20,10 +20,10 @@ PARTS = ("held out", "public", "rehearsed", "private")
 
 @dataclass(frozen=True)
 class Clients:
-    """Users of a file in four parts that share nobody.
+    """Users of a file in four disjoint parts.
 
     Args:
-        problem: what is learnt from them.
+        problem: the learning problem.
         private: users that train.
         held_out: users that measure the model.
         public: users that rehearse a training with the noise of the private one, for the choice of settings.
