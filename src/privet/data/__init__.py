@@ -4,10 +4,10 @@ Loading spends no privacy because it releases nothing: inputs are scaled by publ
 errors mention names, shapes and formats, never values.
 """
 
-from privet.data.catalogue import Entry, catalogue, fetch
+from privet.data.catalogue import catalogue, fetch
 from privet.data.classes import UNDECLARED
 from privet.data.dataset import DataSet
 from privet.data.download.acquisition import ChecksumError, DataUnavailableError
 from privet.data.loading import load
 
-__all__ = ["UNDECLARED", "ChecksumError", "DataSet", "DataUnavailableError", "Entry", "catalogue", "fetch", "load"]
+__all__ = ["UNDECLARED", "ChecksumError", "DataSet", "DataUnavailableError", "catalogue", "fetch", "load"]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["Entry", "catalogue", "fetch", "published_sets"]
+__all__ = ["catalogue", "fetch", "published_sets"]
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from privet.data.download import published
-from privet.data.download.published import Published, cache_file
+from privet.data.download.published import Published
 from privet.data.sets.digits import DIGITS
 from privet.data.sets.fashion_mnist import FASHION_MNIST
 from privet.data.sets.mnist import MNIST
@@ -26,36 +25,9 @@ def published_sets() -> Mapping[str, Published[Any]]:
     return {one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, *others)}
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A data set of the catalogue.
-
-    Args:
-        name: name for `load` and `fetch`.
-        description: content in a few words.
-        train: number of training examples.
-        test: number of test examples.
-        input_shape: (channels, height, width) of images, (columns,) of tables, (bytes,) of texts.
-        classes: number of classes; None for regression.
-        licence: licence of the data.
-        obtained: source of the files.
-        cached: whether its file is in the cache; its checksum is verified on reading.
-    """
-
-    name: str
-    description: str
-    train: int
-    test: int
-    input_shape: tuple[int, ...]
-    classes: int | None
-    licence: str
-    obtained: str
-    cached: bool
-
-
-def catalogue() -> tuple[Entry, ...]:
-    """Return the data sets that can be loaded by name, without reading data or using the network."""
-    return tuple(_entry(one) for one in published_sets().values())
+def catalogue() -> tuple[Published[Any], ...]:
+    """Return the data sets that can be loaded by name, without reading data or using the network; `to_dict` describes each."""
+    return tuple(published_sets().values())
 
 
 def fetch(name: str, folder: str | Path | None = None) -> Path:
@@ -69,18 +41,3 @@ def fetch(name: str, folder: str | Path | None = None) -> Path:
     """
     sets = published_sets()
     return published.fetch(sets[choice("name", name, sets)], folder)
-
-
-def _entry(one: Published[Any]) -> Entry:
-    train, test = one.examples
-    return Entry(
-        name=one.name,
-        description=one.description,
-        train=train,
-        test=test,
-        input_shape=one.input_shape,
-        classes=one.classes,
-        licence=one.licence,
-        obtained=one.obtained,
-        cached=cache_file(one.name).is_file(),
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 __all__ = ["app", "fetch", "list_"]
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +28,7 @@ def list_(json: Json = False) -> None:
         f"{'cached' if entry.cached else 'to fetch':9} {entry.description}"
         for entry in entries
     ]
-    answer(json, {"data": [asdict(entry) for entry in entries]}, "\n".join(lines))
+    answer(json, {"data": [entry.to_dict() for entry in entries]}, "\n".join(lines))
 
 
 @app.command("fetch")

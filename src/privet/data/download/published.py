@@ -46,6 +46,26 @@ class Published(ABC, Generic[A]):
     places: tuple[Place[A], ...]
 
     @property
+    def train(self) -> int:
+        """Number of training examples."""
+        return self.examples[0]
+
+    @property
+    def test(self) -> int:
+        """Number of test examples."""
+        return self.examples[1]
+
+    @property
+    def cached(self) -> bool:
+        """Whether its file is in the cache; its checksum is verified on reading."""
+        return cache_file(self.name).is_file()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its public facts, as plain values."""
+        names = ("name", "description", "train", "test", "input_shape", "classes", "licence", "obtained", "cached")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     @abstractmethod
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input, without the batch dimension."""
