@@ -78,7 +78,7 @@ SUBLAYERS = {
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.artifact": [
-        "description", "misfits", "encoding", "folder", "export", "predictor", "answers", "card",
+        "description", "encoding", "folder", "export", "predictor", "answers", "card",
     ],
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
     "privet.integrations.sklearn": ["public_facts", "transformers", "pipelines", "fitting", "estimators", "search"],

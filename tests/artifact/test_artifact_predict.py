@@ -58,8 +58,12 @@ def test_every_row_that_does_not_fit_is_named_with_column_value_and_reason(table
     with pytest.raises(MisfitError) as refused:
         privet.load(table_model).predict(rows)
     found = refused.value.found
-    assert (found.places, found.rows) == (3, 3)
-    assert [(one.row, one.column) for one in found.first] == [(1, "column 'work'"), (2, "column 'age'"), (3, "column 'age'")]
+    assert (found.number, found.rows) == (3, 3)
+    assert [one.partition(":")[0] for one in found.first] == [
+        "row 1, column 'work'",
+        "row 2, column 'age'",
+        "row 3, column 'age'",
+    ]
     assert "row 2, column 'age': '140' is not a number from 17 to 90" in str(refused.value)
     assert "'circus' is not one of the 2 values" in str(refused.value)
 
@@ -69,13 +73,13 @@ def test_the_first_twenty_places_are_named_and_all_are_counted(table_model):
     with pytest.raises(MisfitError, match=r"500 rows do not fit.*and 980 more") as refused:
         privet.load(table_model).predict(rows)
     assert len(refused.value.found.first) == 20
-    assert refused.value.found.places == 1000
+    assert refused.value.found.number == 1000
 
 
 def test_misfits_become_what_the_schema_says_if_that_is_asked_for(table_model):
     model = privet.load(table_model)
     asked = model.answer(ROWS | {"age": [25, 1000, None]}, misfits="as-schema")
-    assert (asked.misfits.places, asked.misfits.rows) == (1, 1)
+    assert (asked.misfits.number, asked.misfits.rows) == (1, 1)
     assert np.array_equal(asked.probabilities, model.predict_proba(ROWS | {"age": [25, 90, None]}))
     with pytest.raises(InvalidArgumentError, match="misfits is 'guess'"):
         model.predict(ROWS, misfits="guess")

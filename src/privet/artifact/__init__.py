@@ -10,8 +10,8 @@ from privet.artifact.description import Architecture, GuaranteeSummary, ModelDes
 from privet.artifact.encoding import MISFITS
 from privet.artifact.export import FORMATS, choose_format
 from privet.artifact.folder import FOLDER, find_weights, write_folder, write_weights
-from privet.artifact.misfits import FoundMisfits, Misfit, MisfitError
 from privet.artifact.predictor import Predictions, Predictor, load
+from privet.tables.misfits import MisfitError
 
 __all__ = [
     "ENDINGS",
@@ -19,9 +19,7 @@ __all__ = [
     "FORMATS",
     "MISFITS",
     "Architecture",
-    "FoundMisfits",
     "GuaranteeSummary",
-    "Misfit",
     "MisfitError",
     "ModelDescription",
     "Predictions",

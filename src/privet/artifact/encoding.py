@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from privet.artifact.description import ModelDescription
-from privet.artifact.misfits import FoundMisfits, MisfitError, find_array_misfits, find_table_misfits
 from privet.data.formats.npz import read_arrays
 from privet.data.preprocessing import Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError, choice
 from privet.tables import read_frame
+from privet.tables.misfits import SHOWN, MisfitError, Places, list_misfits
 
 # Treatments of cells that do not fit the schema.
 MISFITS = ("refuse", "as-schema")
@@ -27,7 +27,7 @@ _NAMES = ("x", "x_test")
 
 def encode_rows(
     rows: object, description: ModelDescription, *, misfits: str = "refuse", encoded: bool = False
-) -> tuple[NDArray[np.float32], FoundMisfits]:
+) -> tuple[NDArray[np.float32], Places]:
     """Return the inputs of the network for rows to predict, and the places that did not fit.
 
     Args:
@@ -55,8 +55,8 @@ def encode_rows(
             raise InvalidArgumentError("encoded", encoded, "True for a model without known preprocessing", fix)
         return _encode_array(rows, description, description.preprocessing)
     frame = read_frame(rows, "rows")
-    found = find_table_misfits(frame, description.schema)
-    if found.places and misfits == "refuse":
+    found = list_misfits(frame, description.schema)
+    if found.number and misfits == "refuse":
         raise MisfitError(found, 'Correct them, or encode them as the schema says with misfits="as-schema".')
     return description.schema.encode(frame), found
 
@@ -70,7 +70,7 @@ class _Encoded(Unchanged):
 
 def _encode_array(
     rows: object, description: ModelDescription, preprocessing: Preprocessing
-) -> tuple[NDArray[np.float32], FoundMisfits]:
+) -> tuple[NDArray[np.float32], Places]:
     shape = description.architecture.input_shape
     array = _read_array(rows)
     if array.dtype.kind not in preprocessing.kinds:
@@ -82,10 +82,21 @@ def _encode_array(
         raise InvalidArgumentError("rows", f"an array of shape {array.shape}", f"of a shape such as (N, {_words(shape)})", fix)
     if preprocessing(array[:1]).shape[1:] != shape:
         raise InvalidArgumentError("rows", f"an array of shape {array.shape}", f"of the shape (N, {_words(shape)})")
-    found = find_array_misfits(array, preprocessing)
-    if found.places:
+    found = _list_entries(array, preprocessing)
+    if found.number:
         raise MisfitError(found, "Correct them: for arrays, no rule says what such an entry becomes.")
     return preprocessing(array), found
+
+
+def _list_entries(array: NDArray[np.generic], preprocessing: Preprocessing) -> Places:
+    """Return the entries of an array (N, …) that are not allowed; for each row, only the first is named."""
+    unfit = preprocessing.unfit(array).reshape(len(array), -1)
+    rows, first = np.flatnonzero(unfit.any(axis=1)), []
+    for row in map(int, rows[:SHOWN]):
+        place = tuple(map(int, np.unravel_index(int(unfit[row].argmax()), array.shape[1:])))
+        entry = place[0] if len(place) == 1 else place
+        first.append(f"row {row + 1}, entry {entry}: {array[(row, *place)]} is not {preprocessing.allowed}")
+    return Places(tuple(first), int(unfit.sum()), len(rows))
 
 
 def _read_array(rows: object) -> NDArray[np.generic]:

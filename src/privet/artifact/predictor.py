@@ -17,9 +17,9 @@ from privet.artifact.description import GuaranteeSummary, ModelDescription
 from privet.artifact.encoding import encode_rows
 from privet.artifact.export import export_module
 from privet.artifact.folder import find_folder, load_module, read_description
-from privet.artifact.misfits import FoundMisfits
 from privet.errors import PrivetError
 from privet.tables import Schema
+from privet.tables.misfits import Places
 
 # Rows that go through the network at once.
 _AT_ONCE = 1024
@@ -37,7 +37,7 @@ class Predictions:
 
     values: NDArray[np.generic]
     probabilities: NDArray[np.float64] | None
-    misfits: FoundMisfits
+    misfits: Places
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ __all__ = [
     "Boolean",
     "Category",
     "Column",
+    "Declared",
     "Ignore",
     "Number",
     "Text",
@@ -61,16 +62,12 @@ SCALES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 }
 
 
-class Column:
-    """Encoding of the cells of one column; a pure function of each cell.
+class Declared:
+    """What a schema declares of the cells of one column: which of them fit.
 
     Guarantee:
-        The features of a row depend on its own cells and the public schema only, and no cell raises an exception.
+        Whether a cell fits depends on that cell and the public schema only, and no cell raises an exception.
     """
-
-    def labels(self) -> tuple[str, ...]:
-        """Return the public name of each feature; "" for the column itself."""
-        return ()
 
     @property
     def values_with_meaning(self) -> tuple[str, ...]:
@@ -82,13 +79,27 @@ class Column:
         """Description of an allowed cell, in words that follow "is not"."""
         return "any cell"
 
-    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
-        """Return the features of each cell, (N, len(labels())) float32."""
-        return np.zeros((len(cells), 0), dtype=np.float32)
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is allowed, (N,); what is returned for a missing cell (None) does not matter."""
+        return np.ones(len(cells), dtype=bool)
 
     def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
         """Return `FITS`, `MISSING` or `UNFIT` for each cell, (N,)."""
-        return np.zeros(len(cells), dtype=np.int8)
+        words = to_words(cells)
+        lost = np.array([cell is None for cell in words.distinct], dtype=bool)
+        return np.where(lost, MISSING, np.where(self.fits(words.distinct), FITS, UNFIT)).astype(np.int8)[words.places]
+
+
+class Column(Declared):
+    """Encoding of the cells of one column; a pure function of each cell."""
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the public name of each feature; "" for the column itself."""
+        return ()
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return the features of each cell, (N, len(labels())) float32."""
+        return np.zeros((len(cells), 0), dtype=np.float32)
 
 
 @add
@@ -152,15 +163,10 @@ class Number(Column):
             scaled = self.rescale(np.where(lost, self.missing, values))
         return _columns(scaled, lost) if self.missing == _INDICATOR else _columns(scaled)
 
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
-        """Return whether each cell is a number within the bounds; text is `UNFIT`, as is a number out of them."""
-        if isinstance(cells, Words):
-            found = self.status(parse_numbers(cells.distinct))
-            text = np.array([cell is not None for cell in cells.distinct], dtype=bool)
-            return np.where((found == MISSING) & text, UNFIT, found).astype(np.int8)[cells.places]
-        values = cells.astype(np.float64)
-        inside = (values >= self.lower) & (values <= self.upper)
-        return np.where(np.isnan(values), MISSING, np.where(inside, FITS, UNFIT)).astype(np.int8)
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is a number within the bounds."""
+        values = parse_numbers(cells)
+        return np.asarray((values >= self.lower) & (values <= self.upper))
 
     def rescale(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return numbers within the bounds on the scale from -1 to 1; NaN stays NaN."""
@@ -244,12 +250,9 @@ class Category(Column):
         table[np.arange(len(words.distinct)), self._places(words.distinct)] = 1.0
         return table[words.places, :-1]
 
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
         """Return whether each cell is one of the values."""
-        words = to_words(cells)
-        lost = np.array([cell is None for cell in words.distinct], dtype=bool)
-        found = match(words.distinct, self.values) >= 0
-        return np.where(lost, MISSING, np.where(found, FITS, UNFIT)).astype(np.int8)[words.places]
+        return match(cells, self.values) >= 0
 
     def _places(self, cells: Sequence[str | None]) -> NDArray[np.int64]:
         """Return the position of each cell's feature that is 1; the last position, which is dropped, for none."""
@@ -319,12 +322,9 @@ class Boolean(Column):
         table = _columns(values, lost) if self.missing == _INDICATOR else _columns(values)
         return table[words.places]
 
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
         """Return whether each cell means yes or no."""
-        words = to_words(cells)
-        lost = np.array([cell is None for cell in words.distinct], dtype=bool)
-        fits = self._signs(words.distinct) != 0
-        return np.where(fits, FITS, np.where(lost, MISSING, UNFIT)).astype(np.int8)[words.places]
+        return self._signs(cells) != 0
 
     def _signs(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
         known = {_folded(text): -1.0 for text in self.false} | {_folded(text): 1.0 for text in self.true}
@@ -373,11 +373,6 @@ class Text(Column):
         table /= np.maximum(norms, 1.0) * np.float32(1 + 1e-6)
         return table[words.places]
 
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
-        """Return whether there is a text; any text fits."""
-        words = to_words(cells)
-        return np.array([MISSING if cell is None else FITS for cell in words.distinct], dtype=np.int8)[words.places]
-
     def _hash(self, word: str) -> tuple[int, float]:
         digest = int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest(), "little")
         return (digest >> 1) % self.size, 1.0 if digest & 1 else -1.0
@@ -395,11 +390,6 @@ class UserId(Column):
     def requirement(self) -> str:
         """Description of an allowed cell."""
         return "a user"
-
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
-        """Return whether there is a user."""
-        words = to_words(cells)
-        return np.array([MISSING if cell is None else FITS for cell in words.distinct], dtype=np.int8)[words.places]
 
 
 @add

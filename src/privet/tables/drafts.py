@@ -19,7 +19,7 @@ from privet.errors import InvalidArgumentError
 from privet.tables.cells import MISSING_CELLS, parse_numbers, to_number, to_words
 from privet.tables.columns import Boolean, Category, Column, Ignore, Number, Text, UserId
 from privet.tables.frames import Frame
-from privet.tables.targets import Classification, Regression, Target
+from privet.tables.targets import MOST_CLASSES, Classification, Regression, Target
 from privet.tables.toml import OPEN, write_column, write_key, write_target, write_value
 
 # Line of the file, and the comment after it.
@@ -59,6 +59,12 @@ _TEXT_FEATURES = 1024
 _IDENTIFIER = re.compile(r"(?i:(^|[^a-z])(id|ids|uuid|guid|ssn|index|unnamed)($|[^a-z]))|[a-z](Id|ID|Uuid|UUID)$")
 _PEOPLE = "user|person|patient|customer|client|member|subject|participant"
 _PERSON = re.compile(rf"({_PEOPLE})([ _-]?(id|uuid|name|number|no|nr))?", re.IGNORECASE)
+_BY_TYPE: dict[tuple[str, ...], _Line] = {
+    ("Boolean",): (write_column(Boolean()), ""),
+    ("Int", "UInt", "Float", "Decimal"): (f'{{ kind = "number", lower = "{OPEN}", upper = "{OPEN}" }}', ""),
+    ("Categorical", "Enum"): (f'{{ kind = "category", values = ["{OPEN}"] }}', ""),
+}
+_WITHOUT_FEATURES = ("Date", "Time", "Duration", "List", "Array", "Struct", "Binary")
 _YES = ("true", "yes", "y", "t", "1", "male", "positive")
 
 
@@ -95,7 +101,7 @@ def draft(types: Mapping[str, str | None], target: str, sample: Frame | None = N
         raise InvalidArgumentError("data", "a single column", "a table with a column besides the target")
     known = {} if sample is None else {name: _present(sample, name) for name in types if name in sample.columns}
     goal = _target_of(known[target]) if known.get(target) else _open_target(types[target])
-    lines = [_column_of(name, known[name]) if name in known else _open_column(types[name]) for name in names]
+    lines = [_known_column(*_guess(name, known[name])) if name in known else _open_column(types[name]) for name in names]
     users = [place for place, (line, _) in enumerate(lines) if line == write_column(UserId())]
     for place in users[1:]:
         lines[place] = write_column(Ignore()), "another identifier of people"
@@ -115,6 +121,10 @@ def draft(types: Mapping[str, str | None], target: str, sample: Frame | None = N
     )
 
 
+def _known_column(column: Column, comment: str) -> _Line:
+    return write_column(column), comment
+
+
 def _commented(line: _Line) -> str:
     return f"{line[0]}  # {line[1]}" if line[1] else line[0]
 
@@ -122,30 +132,27 @@ def _commented(line: _Line) -> str:
 def _open_target(declared: str | None) -> list[_Line]:
     """Return the lines of a target of which only the declared type is known."""
     if declared == "Boolean":
-        return [(line, "") for line in write_target(Classification(("False", "True")))]
-    if _is_number_type(declared) and declared.startswith("Float"):  # type: ignore[union-attr]
+        return _closed(Classification(("False", "True")))
+    if declared is not None and declared.startswith("Float"):
         bounds = "the lowest and the highest value that is plausible"
         return [('task = "regression"', ""), (f'lower = "{OPEN}"', bounds), (f'upper = "{OPEN}"', "")]
     return [(f'task = "{OPEN}"', _TASK)]
+
+
+def _closed(task: Target) -> list[_Line]:
+    return [(line, "") for line in write_target(task)]
 
 
 def _open_column(declared: str | None) -> _Line:
     """Return the line of a column of which only the declared type is known."""
     if declared is None:
         return f'"{OPEN}"', _COLUMN
-    if declared == "Boolean":
-        return write_column(Boolean()), ""
-    if _is_number_type(declared):
-        return f'{{ kind = "number", lower = "{OPEN}", upper = "{OPEN}" }}', ""
-    if declared.startswith(("Categorical", "Enum")):
-        return f'{{ kind = "category", values = ["{OPEN}"] }}', ""
-    if declared.startswith(("Date", "Time", "Duration", "List", "Array", "Struct", "Binary")):
+    for prefixes, line in _BY_TYPE.items():
+        if declared.startswith(prefixes):
+            return line
+    if declared.startswith(_WITHOUT_FEATURES):
         return write_column(Ignore()), f"{declared.partition('(')[0]} has no features; add a column of numbers instead"
     return f'"{OPEN}"', f"{declared}: {_COLUMN}"
-
-
-def _is_number_type(declared: str | None) -> bool:
-    return declared is not None and declared.startswith(("Int", "UInt", "Float", "Decimal"))
 
 
 def _present(sample: Frame, name: str) -> list[str]:
@@ -156,79 +163,50 @@ def _present(sample: Frame, name: str) -> list[str]:
 
 
 def _target_of(cells: list[str]) -> list[_Line]:
-    numbers = _numbers(cells)
-    distinct = set(cells)
+    numbers, distinct = _numbers(cells), set(cells)
     if numbers is not None and (len(set(numbers)) > _MOST_NUMERIC_CLASSES or not _whole(numbers)):
-        lower, upper = _generous(numbers)
-        task: Target = Regression(lower, upper)
-        return [(line, "") for line in write_target(task)]
-    if len(distinct) < 2:
-        return [(f'task = "{OPEN}"', f"the sample has one value only; {_TASK}")]
-    if len(distinct) > 1000:
-        return [(f'task = "{OPEN}"', f"the sample has {len(distinct):,} values, too many for classes; {_TASK}")]
-    return [(line, "") for line in write_target(Classification(_ordered(distinct)))]
+        return _closed(Regression(*_generous(numbers)))
+    if not 2 <= len(distinct) <= MOST_CLASSES:
+        return [(f'task = "{OPEN}"', f"the sample has {len(distinct):,} different values; {_TASK}")]
+    return _closed(Classification(_ordered(distinct)))
 
 
-def _column_of(name: str, cells: list[str]) -> _Line:
-    """Return the line of a column with known public values: the first kind that they look like."""
+def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
+    """Return the kind that a column with known public values looks like, and a comment."""
     if not cells:
-        return write_column(Ignore()), "the sample has no values of it"
-    for kind in (_identifier, _boolean, _category, _number, _text):
-        if (found := kind(name, cells)) is not None:
-            return write_column(found[0]), found[1]
-    return write_column(Ignore()), f"{len(set(cells)):,} distinct values; a category or a text, if it is to be used"
-
-
-_Found = tuple[Column, str] | None
-
-
-def _identifier(name: str, cells: list[str]) -> _Found:
-    numbers = _numbers(cells)
-    unique = len(cells) >= _FEW_ROWS and len(set(cells)) == len(cells)
-    if _PERSON.fullmatch(name) and len(set(cells)) < len(cells):
+        return Ignore(), "the sample has no values of it"
+    numbers, distinct = _numbers(cells), _ordered(set(cells))
+    unique, words = len(set(cells)) == len(cells), sum(len(cell.split()) for cell in cells) / len(cells)
+    if _PERSON.fullmatch(name) and not unique:
         return UserId(), "whose privacy it is: train with --user-cap"
     if _IDENTIFIER.search(name) or _PERSON.fullmatch(name):
         return Ignore(), 'an identifier; "user" if a person has several rows'
-    if unique and numbers is not None and _whole(numbers) and np.ptp(numbers) < 2 * len(numbers):
-        return Ignore(), "it counts the rows"
-    if unique and numbers is None and _mean_words(cells) < _WORDS_OF_A_TEXT:
+    counting = numbers is not None and _whole(numbers) and np.ptp(numbers) < 2 * len(numbers)
+    if unique and len(cells) >= _FEW_ROWS and (counting or (numbers is None and words < _WORDS_OF_A_TEXT)):
         return Ignore(), "another value in every row"
-    return None
+    if len(distinct) == 2 and (boolean := _boolean(distinct)):
+        return boolean, ""
+    if numbers is None:
+        few = 2 * len(distinct) <= len(cells) and len(distinct) <= min(max(_MOST_VALUES, len(cells) // 100), MOST_CLASSES)
+    else:
+        few = _whole(numbers) and len(distinct) <= _MOST_CODES and _ROWS_PER_CODE * len(set(cells)) <= len(cells)
+    if few:
+        return Category(distinct), ""
+    if numbers is not None:
+        logarithms = np.sign(numbers) * np.log1p(np.abs(numbers))
+        skewed = abs(_skewness(numbers)) > max(_SKEWED, 2 * abs(_skewness(logarithms)))
+        return Number(*_generous(numbers), scale="log" if skewed else "linear"), "very skewed" if skewed else ""
+    if words >= _WORDS_OF_A_TEXT:
+        return Text(_TEXT_FEATURES), ""
+    return Ignore(), f"{len(distinct):,} distinct values; a category or a text, if it is to be used"
 
 
-def _boolean(_: str, cells: list[str]) -> _Found:
-    distinct = _ordered(set(cells))
-    if len(distinct) != 2:
-        return None
+def _boolean(distinct: tuple[str, ...]) -> Boolean | None:
     usual = Boolean()
     if {cell.casefold() for cell in distinct} <= {*usual.true, *usual.false}:
-        return usual, ""
+        return usual
     no, yes = sorted(distinct, key=lambda cell: (cell.casefold() in _YES, distinct.index(cell)))
-    return (Boolean((yes,), (no,)), "") if yes.casefold() != no.casefold() else None
-
-
-def _category(_: str, cells: list[str]) -> _Found:
-    distinct, numbers = set(cells), _numbers(cells)
-    if numbers is None:
-        few = len(distinct) <= max(_MOST_VALUES, len(cells) // 100) and len(distinct) <= 1000
-        fits = few and 2 * len(distinct) <= len(cells)
-    else:
-        fits = _whole(numbers) and len(set(numbers)) <= _MOST_CODES and _ROWS_PER_CODE * len(distinct) <= len(cells)
-    return (Category(_ordered(distinct)), "") if fits else None
-
-
-def _number(_: str, cells: list[str]) -> _Found:
-    numbers = _numbers(cells)
-    if numbers is None:
-        return None
-    lower, upper = _generous(numbers)
-    logarithms = np.sign(numbers) * np.log1p(np.abs(numbers))
-    skewed = abs(_skewness(numbers)) > _SKEWED and 2 * abs(_skewness(logarithms)) < abs(_skewness(numbers))
-    return Number(lower, upper, scale="log" if skewed else "linear"), "very skewed" if skewed else ""
-
-
-def _text(_: str, cells: list[str]) -> _Found:
-    return (Text(_TEXT_FEATURES), "") if _mean_words(cells) >= _WORDS_OF_A_TEXT else None
+    return Boolean((yes,), (no,)) if yes.casefold() != no.casefold() else None
 
 
 def _numbers(cells: list[str]) -> NDArray[np.float64] | None:
@@ -250,10 +228,6 @@ def _ordered(distinct: set[str]) -> tuple[str, ...]:
     return tuple(by_number[number] for number in sorted(by_number, key=key))
 
 
-def _mean_words(cells: list[str]) -> float:
-    return sum(len(cell.split()) for cell in cells) / len(cells)
-
-
 def _skewness(numbers: NDArray[np.float64]) -> float:
     centred = numbers - numbers.mean()
     deviation = float(np.sqrt((centred**2).mean()))
@@ -267,8 +241,4 @@ def _generous(numbers: NDArray[np.float64]) -> tuple[float, float]:
     unit = 10.0 ** (math.floor(math.log10(high - low + 2 * margin)) - 1)
     lower = 0.0 if low >= 0 > low - margin else math.floor((low - margin) / unit) * unit
     upper = 0.0 if high <= 0 < high + margin else math.ceil((high + margin) / unit) * unit
-    return _tidy(lower), _tidy(upper)
-
-
-def _tidy(number: float) -> float:
-    return float(f"{number:.12g}")
+    return float(f"{lower:.12g}"), float(f"{upper:.12g}")

@@ -25,10 +25,6 @@ _ARROW[".feather"] = _ARROW[".arrow"]
 # Endings of the files that are tables.
 ENDINGS = (*DELIMITED, *_ARROW)
 _EXTRA = "Install what reads it: pip install 'privet[tables]'."
-# Days since 1970 that are beyond Python's dates, while polars does not panic yet, which it prints; and what it counts in a day.
-# It counts nanoseconds for 292 years only.
-_FAR = 3_000_000
-_UNITS_OF_A_DAY = {None: 1, "ms": 86_400_000, "us": 86_400_000_000}
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,26 +216,14 @@ def _from_series(series: Any) -> Words | NDArray[np.generic]:
         numbers = np.asarray(series.to_numpy())
         if numbers.dtype.kind in "iuf":
             return numbers
-    return to_cells(_to_list(series))
+    return to_cells(_to_objects(series))
 
 
-def _to_list(series: Any) -> list[object]:
+def _to_objects(series: Any) -> list[object]:
     """Return the cells of a series as Python's objects, and None for one that has no such object.
 
     Text that is not UTF-8 has none, and neither has a date or a duration beyond those of Python.
     """
-    import narwhals.stable.v2 as nw
-
-    dated = series.implementation.is_polars() and series.dtype in (nw.Date, nw.Datetime)
-    if dated and (units := _UNITS_OF_A_DAY.get(getattr(series.dtype, "time_unit", None))):
-        near = series.cast(nw.Int64).is_between(-_FAR * units, _FAR * units).fill_null(False)
-        found = np.full(len(series), None, dtype=object)
-        found[near.to_numpy()] = _to_objects(series.filter(near))
-        return found.tolist()
-    return _to_objects(series)
-
-
-def _to_objects(series: Any) -> list[object]:
     try:
         found: list[object] = series.to_list()
     except BaseException as error:

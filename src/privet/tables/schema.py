@@ -6,6 +6,7 @@ __all__ = ["Schema"]
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,14 +147,8 @@ class Schema(Part):
         words = to_words(self.cells(frame, self.user_column))
         return np.array([plain(cell or "") for cell in words.distinct], dtype=np.str_)[words.places]
 
-    def status(self, frame: Frame, *, target: bool = True) -> dict[str, NDArray[np.int8]]:
-        """Return for each column whether its cells fit: `columns.FITS`, `MISSING` or `UNFIT`, each (N,).
-
-        Args:
-            frame: the table.
-            target: include the target, which data for prediction lack.
-        """
-        names = [name for name in self.kinds if target or name != self.target]
+    def status(self, frame: Frame, names: Iterable[str]) -> dict[str, NDArray[np.int8]]:
+        """Return for each of these columns whether its cells fit: `columns.FITS`, `MISSING` or `UNFIT`, each (N,)."""
         return {name: self.kinds[name].status(self.cells(frame, name)) for name in names}
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.generic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["MOST_CLASSES", "Classification", "Regression", "Target"]
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,13 @@ from numpy.typing import NDArray
 from privet._utils.registry import add
 from privet.errors import InvalidArgumentError, positive
 from privet.tables.cells import UNDECLARED, Words, match, to_number, to_words
-from privet.tables.columns import FITS, MISSING, UNFIT, Number, distinct_texts
+from privet.tables.columns import Declared, Number, distinct_texts
 
 # The number of classes of the largest common benchmark; more of them indicate a regression target by mistake.
 MOST_CLASSES = 1000
 
 
-class Target:
+class Target(Declared):
     """The task: the encoding of the target's cells.
 
     Guarantee:
@@ -28,26 +29,12 @@ class Target:
     """
 
     @property
-    def values_with_meaning(self) -> tuple[str, ...]:
-        """Cells that are values of the target even if the schema counts such text as missing elsewhere."""
-        return ()
-
-    @property
     def outputs(self) -> int:
         """Number of outputs of a model."""
         raise NotImplementedError
 
-    @property
-    def requirement(self) -> str:
-        """Description of an allowed cell, in words that follow "is not"."""
-        raise NotImplementedError
-
     def encode(self, cells: Words | NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the target of each row, (N,)."""
-        raise NotImplementedError
-
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
-        """Return `FITS`, `MISSING` or `UNFIT` for each cell, (N,)."""
         raise NotImplementedError
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.generic]:
@@ -111,12 +98,9 @@ class Classification(Target):
         found = match(words.distinct, self.classes)
         return np.where(found < 0, UNDECLARED, found)[words.places]
 
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
         """Return whether each cell is one of the classes."""
-        words = to_words(cells)
-        lost = np.array([cell is None for cell in words.distinct], dtype=bool)
-        found = match(words.distinct, self.classes) >= 0
-        return np.where(lost, MISSING, np.where(found, FITS, UNFIT)).astype(np.int8)[words.places]
+        return match(cells, self.classes) >= 0
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.str_]:
         """Return the class with the highest of K scores or probabilities, outputs (N, K)."""
@@ -170,9 +154,9 @@ class Regression(Target):
         marked = Number(self.lower, self.upper, self.scale, self.outside, missing="indicator").encode(cells)
         return np.where(marked[:, 1] > 0, np.float32(np.nan), marked[:, 0])
 
-    def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
         """Return whether each cell is a number within the bounds."""
-        return self.number.status(cells)
+        return self.number.fits(cells)
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return predictions in the target's units, within the bounds, from outputs (N,) or (N, 1)."""

@@ -62,11 +62,11 @@ def predict(
     columns = artifact.list_columns(found, model.description)
     artifact.write_predictions(out, columns)
     lines = [f"Predictions for {len(found.values):,} rows: {out}", f"Columns: {', '.join(columns)}"]
-    if found.misfits.places:
-        lines.append(f"Values that did not fit, and became what the schema says: {found.misfits.places:,}")
+    if found.misfits.number:
+        lines.append(f"Values that did not fit, and became what the schema says: {found.misfits.number:,}")
     answer(
         json,
-        {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.places},
+        {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.number},
         "\n".join(lines),
     )
 
