@@ -94,7 +94,7 @@ def read_frame(source: object, argument: str = "data") -> Frame:
 def read_series(source: object) -> list[object] | None:
     """Return the cells of a series of any library, None for a cell that Python has no object for; None if it is no series."""
     series = _open_series(source)
-    return None if series is None else _to_list(series)
+    return None if series is None else _to_objects(series)
 
 
 def read_types(source: object, argument: str = "data") -> Mapping[str, str | None]:
