@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from privet.plan import PARTS
+from privet._utils.registry import PARTS
 
 ALPHA = 1e-6
 # The same examples on every machine: what other examples there may be is for `make fuzz`, where a failure stops nobody's work.

@@ -20,7 +20,7 @@ import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
 
-from privet.accounting import BallsInBinsEvent, Event, composed_epsilon, composed_multiplier, noise_multiplier, pld, rdp
+from privet.accounting import BallsInBinsEvent, Event, noise_multiplier, pld, rdp
 from privet.accounting.guarantee.verification import dp_accounting_epsilon
 from privet.accounting.pld import (
     composition,
@@ -32,6 +32,7 @@ from privet.accounting.pld import (
     sampled_gaussian,
     transforms,
 )
+from privet.accounting.queries import composed_epsilon, composed_multiplier
 
 DELTA = 1e-5
 RATE, MULTIPLIER, STEPS, OFTEN = 0.01, 1.0, 10_000, 8

@@ -20,7 +20,7 @@ from benchmarks.models import CASES, Case, losses
 from privet.clipping import Flat
 from privet.gradients import clipped_sum
 from privet.noise import SecureSource, Token, release
-from privet.sparsification import Selection
+from privet.sparsification.drawing import Selection
 
 RATES = (0.0, 0.3, 0.6, 0.9)
 

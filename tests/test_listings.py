@@ -15,6 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import TensorDataset
 
 import privet
+from privet.accounting.queries import composed_epsilon
 from privet.clipping import Flat, Global
 from privet.noise import FixedSource, Gaussian
 from privet.optim import SGLD, GaussianPrior, sgld_noise
@@ -112,7 +113,7 @@ def test_training_stops_before_the_step_that_would_exceed_the_budget(schedule):
 
     def spent(steps):
         events = [privet.accounting.Event(BATCH / N, sigma) for sigma in multipliers[:steps]]
-        return privet.accounting.composed_epsilon(events, delta=1e-5, adjacency="add-remove", accountant="rdp")
+        return composed_epsilon(events, delta=1e-5, adjacency="add-remove", accountant="rdp")
 
     assert spent(calibrated.total_steps) <= target < spent(calibrated.total_steps + 1)
     model = network()

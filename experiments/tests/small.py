@@ -2,7 +2,7 @@
 
 from privet import clipping
 from privet.data import catalogue
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet_experiments import Arm, Chart, Recipe
 

@@ -10,7 +10,7 @@ from privet import models
 from privet.clipping import AdaptiveQuantile, Flat
 from privet.errors import InvalidArgumentError
 from privet.models import networks
-from privet.plan import Epochs
+from privet.plan.mechanism import Epochs
 from privet.runs.config import OPTIMIZERS
 from privet.schedules import ToZero
 from privet_experiments import RECIPES, Arm, ArmConfig, Chart, Claim, PublishedNumber, find, read

@@ -36,10 +36,12 @@ if TYPE_CHECKING:
         tuning,
         units,
     )
-    from privet.artifact import load
+    from privet._utils.registry import register
+    from privet.artifact.predictor import load
     from privet.budget import Budget
     from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
-    from privet.plan import Plan, epochs, register
+    from privet.plan import Plan
+    from privet.plan.mechanism import epochs
     from privet.training import Callback, Reading, Storage, Training
 
 __version__ = "0.1.0"

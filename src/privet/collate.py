@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Collate", "Padded", "Path", "Tokens", "batch_of_one", "collate_one", "copy_batch", "find_floats"]
+__all__ = ["Collate", "Padded"]
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

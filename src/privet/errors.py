@@ -7,18 +7,12 @@ Every error about an argument names the argument, its value, the allowed range a
 from __future__ import annotations
 
 __all__ = [
-    "USER_ERRORS",
     "BudgetExhaustedError",
     "InvalidArgumentError",
     "LedgerError",
     "PrivetError",
     "PrivetWarning",
     "UnsupportedModelError",
-    "between",
-    "choice",
-    "count",
-    "positive",
-    "real",
 ]
 
 import math

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 __all__ = [
     "Constant",
-    "Factors",
     "Geometric",
     "Linear",
     "Piecewise",
     "Schedule",
     "Table",
     "ToZero",
-    "factors_of",
-    "is_constant",
-    "tabulate",
 ]
 
 from abc import ABC, abstractmethod

@@ -8,8 +8,9 @@ import warnings
 import pytest
 
 from attacks import summed
-from privet.accounting import Event, FixedSizeEvent, composed_delta, composed_epsilon
+from privet.accounting import Event, FixedSizeEvent
 from privet.accounting.classic import gaussian
+from privet.accounting.queries import composed_delta, composed_epsilon
 
 RATES, MULTIPLIERS = (1e-7, 1e-5, 1e-3, 0.3, 1 - 1e-12, 1.0), (0.2, 0.5, 1.0, 30.0, 1e4)
 STEPS, DELTAS = (1, 1000, 10**7, 2**31 - 1), (1e-2, 1e-5, 1e-13, 1e-30)

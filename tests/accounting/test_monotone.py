@@ -15,8 +15,9 @@ from dp_accounting.pld import PLDAccountant
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import Event, FixedSizeEvent, LaplaceEvent, composed_delta, composed_epsilon
+from privet.accounting import Event, FixedSizeEvent, LaplaceEvent
 from privet.accounting.pld import accountant
+from privet.accounting.queries import composed_delta, composed_epsilon
 
 FORGIVEN = {"pld": 0.0, "rdp": 1e-9}
 SMALLEST_LOG_DELTA = -20

@@ -29,8 +29,9 @@ from riskcal.analysis import (
     get_beta_from_pld,
 )
 
-from privet.accounting import Event, composed_epsilon, rdp
+from privet.accounting import Event, rdp
 from privet.accounting.guarantee import tradeoff
+from privet.accounting.queries import composed_epsilon
 
 FEW = settings(deadline=None, max_examples=5)
 # Ours is above the truth by less than this share of ε, and what a composition adds to every release: a hair.

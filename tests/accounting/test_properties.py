@@ -7,17 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import (
-    ACCOUNTANTS,
-    ADJACENCIES,
-    DEFAULT_ACCOUNTANT,
-    DIRECTIONS,
-    Event,
-    composed_epsilon,
-    epsilon,
-    noise_multiplier,
-    steps,
-)
+from privet.accounting import Event, epsilon, noise_multiplier, steps
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, DIRECTIONS, composed_epsilon
 from privet.errors import InvalidArgumentError
 
 # An expansion is an estimate, with none of these properties; test_edgeworth says what it has.

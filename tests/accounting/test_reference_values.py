@@ -8,7 +8,8 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from privet.accounting import Event, composed_epsilon, epsilon, noise_multiplier, rdp
+from privet.accounting import Event, epsilon, noise_multiplier, rdp
+from privet.accounting.queries import composed_epsilon
 from privet.accounting.rdp import accountant
 
 # q, σ, T, δ → ε by "pld" (the true value), "rdp" and "gdp" where known.

@@ -13,7 +13,8 @@ import pytest
 import torch
 from scipy import stats
 
-from privet.accounting import Event, FixedSizeEvent, TruncatedPoissonEvent, combined, composed_delta
+from privet.accounting import Event, FixedSizeEvent, TruncatedPoissonEvent, combined
+from privet.accounting.queries import composed_delta
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.clipping.adaptive import COUNTS
 

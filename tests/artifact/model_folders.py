@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from privet.artifact import (
-    Architecture,
-    GuaranteeSummary,
-    ModelDescription,
-    format_card,
-    write_folder,
-    write_weights,
-)
+from privet.artifact import Architecture, GuaranteeSummary, ModelDescription
+from privet.artifact.card import format_card
+from privet.artifact.folder import write_folder, write_weights
 from privet.data.preprocessing import Preprocessing
-from privet.tables import Boolean, Category, Classification, Ignore, Number, Regression, Schema, Target, Text
+from privet.tables import Boolean, Category, Classification, Ignore, Number, Regression, Schema, Text
+from privet.tables.targets import Target
 
 GUARANTEE = GuaranteeSummary(
     epsilon=3.0, delta=1e-5, unit="one example", adjacency="add-remove", examples=1437, accountant="pld", attacks="Little.",

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from model_folders import AMOUNT, CLASSES, GUARANTEE, describe
 
-from privet.artifact import PublicMetric, format_card
+from privet.artifact.card import PublicMetric, format_card
 from privet.data.preprocessing import Pixels
 from privet.tables import Classification, Number, Schema
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet.accounting import composed_epsilon
+from privet.accounting.queries import composed_epsilon
 from privet.accounting.rounding import format_up
 from privet.budget import Budget, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError

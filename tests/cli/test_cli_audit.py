@@ -14,7 +14,8 @@ from privet.audit import federated_rounds
 from privet.cli import main
 from privet.clipping import Flat, Layerwise
 from privet.clipping.clipped_sum import ClippedSum
-from privet.federated import Federated, LocalSteps, Simulation, sum_messages
+from privet.federated import Federated, LocalSteps, Simulation
+from privet.federated.messages import sum_messages
 from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import loop

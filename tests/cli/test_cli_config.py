@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from privet import Plan, Training, momentum, schedules, sparsification
+from privet._utils.registry import PARTS
 from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
 from privet.data.classes import parse_classes
-from privet.plan import PARTS
 from privet.runs import config
 from privet.runs import run as runs
 

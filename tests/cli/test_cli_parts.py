@@ -5,11 +5,11 @@ import json
 import pytest
 
 from privet import Plan, schedules
+from privet._utils.registry import PARTS
 from privet.cli.main import main
 from privet.cli.parts import schedule
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
-from privet.plan import PARTS
 from privet.sparsification import Random
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")

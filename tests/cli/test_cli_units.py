@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from privet import Plan, Training
-from privet.accounting import group_unit
+from privet.accounting.privacy_unit import group_unit
 from privet.cli import main
 from privet.runs import run as runs
 

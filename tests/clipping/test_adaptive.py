@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.clipping import BOUND_RANGE, NORM_RULES, AdaptiveQuantile, Flat, Global, Layerwise, count_share
-from privet.clipping.adaptive import COUNTS
+from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Global, Layerwise
+from privet.clipping.adaptive import COUNTS, count_share
+from privet.clipping.base import BOUND_RANGE
 from privet.errors import InvalidArgumentError
 from privet_experiments.tangent_kernel.batch_clipping import BatchClipping
 

@@ -20,7 +20,8 @@ import privet
 from privet.clipping import NORM_RULES, PSASC, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.gradients import clipped_sum
-from privet.units import Groups, Users, augmentation, averaged, grouped
+from privet.units import Groups, Users, averaged, grouped
+from privet.units.augmentations import augmentation
 
 MODELS = cases.by_name("mlp", "tanh-cnn", "transformer", "conv2d few positions, wide")
 PAST, FACTORS, SLACK = (0.6, -0.3), (1.0, -0.4), 1 + 1e-6

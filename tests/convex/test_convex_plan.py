@@ -4,7 +4,8 @@ import math
 import pytest
 
 from privet.accounting.classic import gaussian
-from privet.convex import ConvexPlan, Huber, Logistic, ObjectivePerturbation, OutputPerturbation, state_guarantee
+from privet.convex import ConvexPlan, Huber, Logistic, ObjectivePerturbation, OutputPerturbation
+from privet.convex.convex_statement import state_guarantee
 from privet.convex.privacy_loss import composed_epsilon
 from privet.errors import InvalidArgumentError
 

@@ -14,7 +14,9 @@ from torch import nn
 import privet
 from privet.clipping import GEP, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError, LedgerError
-from privet.federated import Federated, LocalSteps, Simulation, message, no_contributions, sum_messages
+from privet.federated import Federated, LocalSteps, Simulation
+from privet.federated.messages import message, sum_messages
+from privet.federated.rounds import no_contributions
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.sampling import FullBatch, Poisson

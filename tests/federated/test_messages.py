@@ -8,7 +8,9 @@ import torch
 from test_rounds import MASKS, RULES, deltas_of, distance, round_of
 
 from privet.clipping.adaptive import COUNTS
-from privet.federated import Round, checked, contribution, message, no_contributions, sum_messages
+from privet.federated import Round
+from privet.federated.messages import checked, message, sum_messages
+from privet.federated.rounds import contribution, no_contributions
 from privet.sparsification.drawing import Selection
 
 EVERY = [(rule, masks) for rule in RULES for masks in MASKS]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from privet.clipping import PSAC, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Normalize
-from privet.federated import Round, contribution, no_contributions
+from privet.federated import Round
+from privet.federated.rounds import contribution, no_contributions
 from privet.sparsification.drawing import Selection
 from rounding import assert_equal_up_to_rounding
 

@@ -17,11 +17,13 @@ from flwr.supercore.task_identity import TaskIdentity
 import privet
 from privet.clipping import AdaptiveQuantile, Automatic, Flat, Layerwise
 from privet.errors import InvalidArgumentError
-from privet.federated import Federated, LocalSteps, Round, Simulation, no_contributions
+from privet.federated import Federated, LocalSteps, Round, Simulation
+from privet.federated.rounds import no_contributions
 from privet.integrations import flower
 from privet.integrations.flower import FlowerPopulation, ask_nodes, client_app
 from privet.sampling import Poisson
-from privet.sparsification import Random, Selection
+from privet.sparsification import Random
+from privet.sparsification.drawing import Selection
 
 CLIENTS, INPUTS, OUTPUTS = 6, 4000, 5
 LOCAL = LocalSteps(learning_rate=0.1, steps=2)

@@ -22,7 +22,7 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetWarn
 from privet.integrations.sklearn import PrivateClassifier, PrivateRegressor, PublicScaler
 from privet.integrations.sklearn.public_facts import read_rows
 from privet.plan import Plan
-from privet.tables.cells import to_words
+from privet.tables.cells import UNDECLARED, to_words
 from privet.tuning.defaults import choose_defaults
 
 pytestmark = pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")
@@ -154,7 +154,7 @@ def test_no_cell_raises_or_changes_the_encoding_of_other_rows(make, cell):
 def test_one_target_does_not_decide_how_the_others_are_read():
     """NumPy makes floats of the list, in which the first two are equal."""
     prepared = classifier(classes=[2**53, 2**53 + 1]).prepare(rows(3)[0], [2**53, 2**53 + 1, 0.5])
-    assert prepared.dataset.train.tensors[1].tolist() == [0, 1, tables.UNDECLARED]
+    assert prepared.dataset.train.tensors[1].tolist() == [0, 1, UNDECLARED]
 
 
 def test_one_cell_of_a_list_does_not_decide_how_the_others_are_read():
@@ -229,7 +229,7 @@ def test_a_label_that_python_has_no_object_for_is_undeclared():
             prepared = classifier(classes=classes).prepare(rows(3)[0], given)
         except Exception as error:
             pytest.fail(f"raised {type(error).__name__}")
-        assert prepared.dataset.train.tensors[1].tolist() == [0, tables.UNDECLARED, 1]
+        assert prepared.dataset.train.tensors[1].tolist() == [0, UNDECLARED, 1]
 
 
 @pytest.mark.parametrize("kind", ["int64", "Int64", "int64[pyarrow]", "category", "object"])
@@ -250,7 +250,7 @@ def test_booleans_that_are_no_classes_are_undeclared_whether_one_is_missing_or_n
             prepared = classifier().prepare(rows(2)[0], given)
         except InvalidArgumentError:
             pytest.fail("the type of the array, which one label decides, led to a refusal")
-        assert prepared.dataset.train.tensors[1].tolist() == [tables.UNDECLARED] * 2
+        assert prepared.dataset.train.tensors[1].tolist() == [UNDECLARED] * 2
 
 
 def test_what_is_not_a_label_or_a_target_contributes_no_gradient():

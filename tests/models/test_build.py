@@ -5,11 +5,12 @@ from torch import nn
 from privet import models
 from privet.errors import InvalidArgumentError
 from rounding import assert_equal_up_to_rounding
+from privet.models.networks import is_pretrained
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 UNFIT = {("edge-cnn", (1, 8, 8)), ("cnn", (1, 8, 8)), ("relu-cnn", (1, 8, 8))}
 FITTING = [
-    (name, shape) for name in models.NAMES if not models.is_pretrained(name) for shape in SHAPES if (name, shape) not in UNFIT
+    (name, shape) for name in models.NAMES if not is_pretrained(name) for shape in SHAPES if (name, shape) not in UNFIT
 ]  # fmt: skip
 OPTIONS = [
     ("bounded-linear", {"radius": 3.0, "intercept": 0.5}),

@@ -153,7 +153,7 @@ CHECKED = [
            "if (why := find_unsendable(made)) is not None:", "if False:",
            PREFLIGHT("test_objects_that_workers_cannot_send_are_refused")),
     Mutant("the reading of shapes is not reported", "Preflight._find",
-           "self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)", "pass",
+           "self.note = SHAPES_WERE_READ.format(unit=find_unit(self.plan.unit).counted)", "pass",
            PREFLIGHT("test_without_them_three_examples_are_read_and_the_statement_says_so")),
     Mutant("an error in a first example says what it holds", "Preflight._first_examples",
            "cannot be read: {type(error).__name__}", "cannot be read: {error}",

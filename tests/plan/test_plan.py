@@ -11,10 +11,14 @@ from plans import plan
 import privet
 from privet import Plan, accounting, clipping, epochs, noise, sampling
 from privet.accounting import Event
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import ACCOUNTANTS, composed_epsilon
 from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES, Gaussian
-from privet.plan import Epochs, PrivacyMechanism, calibrate
+from privet.plan import PrivacyMechanism
+from privet.plan.calibration import calibrate
+from privet.plan.mechanism import Epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Piecewise, Table
 
@@ -56,7 +60,7 @@ def test_epochs_are_rounded_down_to_whole_steps(number, batch_size, steps):
 
 def test_epsilon_is_the_accountants():
     made = plan()
-    for name in accounting.ACCOUNTANTS:
+    for name in ACCOUNTANTS:
         for steps in (None, 5):
             asked = accounting.epsilon(
                 sampling_rate=512 / 60_000, noise_multiplier=2.3, steps=steps or 300, delta=1e-5, accountant=name
@@ -74,7 +78,7 @@ def test_steps_alike_cost_what_the_scheme_says_of_each(scheme, steps):
     made = plan(sampling=scheme, adjacency=adjacency)
     listed = scheme.events(60_000, np.full(steps, 2.3))
     told = {"delta": 1e-5, "adjacency": adjacency}
-    assert accounting.composed_epsilon(made.events(steps), **told) == accounting.composed_epsilon(listed, **told)
+    assert composed_epsilon(made.events(steps), **told) == composed_epsilon(listed, **told)
 
 
 def test_a_question_about_very_many_steps_needs_no_list_of_them():
@@ -221,7 +225,7 @@ plans = st.builds(
     steps=st.none() | st.integers(1, 2**31 - 1),
     clipping=rules,
     delta=st.floats(0, 1, exclude_min=True, exclude_max=True),
-    adjacency=st.sampled_from(sorted(accounting.ADJACENCIES)),
+    adjacency=st.sampled_from(sorted(ADJACENCIES)),
     noise=gaussians,
     accept_large_delta=st.just(True),
 ) | st.builds(plan, steps=st.builds(Epochs, st.floats(0.01, 1000)), delta=st.floats(5e-324, 1.6e-5), noise=gaussians)

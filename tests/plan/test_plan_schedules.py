@@ -11,7 +11,8 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet import clipping, noise, sampling
-from privet.accounting import Event, composed_epsilon
+from privet.accounting import Event
+from privet.accounting.queries import composed_epsilon
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.plan import PrivacyMechanism

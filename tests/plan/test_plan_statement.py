@@ -10,7 +10,9 @@ from plans import plan
 
 import privet
 from privet import clipping, sampling
-from privet.accounting import composed_epsilon, events
+from privet.accounting import events
+from privet.accounting.privacy_unit import group_unit
+from privet.accounting.queries import composed_epsilon
 from privet.clipping import Flat, Projected
 from privet.noise import SOURCES, Gaussian
 from privet.plan import statement as statements
@@ -117,7 +119,7 @@ def test_libraries_that_the_numbers_depend_on_are_named():
     ("unit", "adjacency", "words"),
     [
         ("one example", "add-remove", "a person with several entries is protected less"),
-        (privet.accounting.group_unit(3), "replace-one", "60,000 groups"),
+        (group_unit(3), "replace-one", "60,000 groups"),
     ],
 )
 def test_what_cannot_be_checked_is_said(unit, adjacency, words):
@@ -126,7 +128,7 @@ def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     assert "no user has data under two ids" in str(plan(unit="one user").guarantee())
 
 
-@pytest.mark.parametrize("unit", ["one example", "one user", privet.accounting.group_unit(3)])
+@pytest.mark.parametrize("unit", ["one example", "one user", group_unit(3)])
 def test_the_promise_has_four_assumptions_on_the_program(unit):
     """They can be checked in a program's own code, so none names a number of objects."""
     statement = plan(unit=unit, adjacency="replace-one", delta=1e-6).guarantee()

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from privet import Plan, accounting, clipping, noise, sampling
+from privet import Plan, clipping, noise, sampling
 from privet.accounting.guarantee import tradeoff
+from privet.accounting.queries import composed_epsilon
 from privet.errors import InvalidArgumentError
 from privet.plan import ClassCounts, Holdout
 
@@ -24,7 +25,7 @@ def plan(**changes) -> Plan:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_a_calibrated_query_meets_its_epsilon_alone(adjacency, epsilon):
     query = Holdout.calibrate(epsilon, delta=1e-5, adjacency=adjacency, examples=10)
-    spent = accounting.composed_epsilon([query.event], delta=1e-5, adjacency=adjacency)
+    spent = composed_epsilon([query.event], delta=1e-5, adjacency=adjacency)
     assert 0.999 * epsilon < spent <= epsilon
 
 
@@ -33,7 +34,7 @@ def test_a_calibrated_query_meets_its_epsilon_alone(adjacency, epsilon):
 def test_the_total_is_the_larger_of_training_and_held_out_release(epsilon, accountant):
     query = Holdout.calibrate(epsilon, delta=1e-5, examples=250)
     without, with_query = plan(), plan(holdout=query)
-    alone = accounting.composed_epsilon([query.event], delta=1e-5, accountant=accountant)
+    alone = composed_epsilon([query.event], delta=1e-5, accountant=accountant)
     assert with_query.epsilon(accountant) == max(without.epsilon(accountant), alone)
     found = with_query.guarantee(accountant=accountant)
     assert found.epsilon == with_query.epsilon(accountant)
@@ -52,7 +53,7 @@ def test_the_bound_on_attacks_is_that_of_the_weaker_part():
 def test_class_counts_and_steps_are_composed_and_calibrated_together():
     counts = ClassCounts.calibrate(0.5, delta=1e-5)
     both = plan(class_counts=counts)
-    assert both.epsilon() == accounting.composed_epsilon([counts.event, *plan().events()], delta=1e-5) > plan().epsilon()
+    assert both.epsilon() == composed_epsilon([counts.event, *plan().events()], delta=1e-5) > plan().epsilon()
     found = plan(noise=noise.Gaussian(), class_counts=counts).calibrate(2.0)
     assert found.epsilon() <= 2.0
     assert found.noise_multiplier > plan(noise=noise.Gaussian()).calibrate(2.0).noise_multiplier

@@ -15,6 +15,7 @@ from torch.utils.data import TensorDataset
 import privet
 from privet import clipping, momentum, noise, report, sampling, schedules, sparsification, units
 from privet.accounting import Event
+from privet.accounting.privacy_unit import group_unit
 from privet.errors import InvalidArgumentError
 
 N, D, STEPS = 24, 3, 4
@@ -299,7 +300,7 @@ def test_a_unit_that_makes_no_sense_is_refused_by_name(options):
         units.Unit(**{"name": "one clinic", "counted": "clinic", **options})
 
 
-@pytest.mark.parametrize("name", ["one user", "one example", privet.accounting.group_unit(4)])
+@pytest.mark.parametrize("name", ["one user", "one example", str(group_unit(4))])
 def test_a_unit_does_not_take_the_name_of_another(name):
     with pytest.raises(InvalidArgumentError, match=r"^unit\.name is .*no other unit has"):
         plan(unit=units.Unit(name, counted="clinic"), adjacency="replace-one")

@@ -10,6 +10,8 @@ from scipy import stats
 
 from privet import accounting
 from privet._utils.registry import decode, encode, kinds_of
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import composed_epsilon
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Keystream
 from privet.sampling import (
@@ -264,8 +266,8 @@ def test_the_neighbours_that_are_refused_are_those_that_no_event_covers(scheme):
 def test_an_epsilon_is_never_below_that_of_poisson_sampling_of_the_same_rate(scheme):
     for adjacency in sorted(COVERED[type(scheme)]):
         asked = {"delta": 1e-5, "adjacency": adjacency}
-        sampled = accounting.composed_epsilon([accounting.Event(scheme.rate(N), 1.7, 12)], **asked)
-        assert accounting.composed_epsilon(scheme.events(N, np.full(12, 1.7)), **asked) >= sampled * (1 - 1e-9)
+        sampled = composed_epsilon([accounting.Event(scheme.rate(N), 1.7, 12)], **asked)
+        assert composed_epsilon(scheme.events(N, np.full(12, 1.7)), **asked) >= sampled * (1 - 1e-9)
 
 
 COVERED = {
@@ -281,7 +283,7 @@ COVERED = {
 
 
 @EVERY
-@pytest.mark.parametrize("adjacency", accounting.ADJACENCIES)
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_neighbours_that_no_accountant_covers_are_refused_with_the_reason(scheme, adjacency):
     if adjacency in COVERED[type(scheme)]:
         scheme.check_adjacency(adjacency)

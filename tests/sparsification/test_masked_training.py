@@ -15,7 +15,8 @@ import privet
 from privet.clipping import Automatic, Flat, Unclipped
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Gaussian
-from privet.sparsification import Random, Ranked, Selection
+from privet.sparsification import Random, Ranked
+from privet.sparsification.drawing import Selection
 
 N, BATCH, EPOCHS, SIGMA, BOUND, RATE, MOMENTUM = 24, 6, 4, 1.7, 0.6, 0.23, 0.6
 KINDS = [Random(0.8, seed=3), Random(0.9, refresh=2), Ranked(0.8), Ranked(0.7, refresh=2)]

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
-from privet.tables import FITS, MISSING, UNFIT, Boolean, Category, Classification, Number, Regression, Text
+from privet.tables import Boolean, Category, Classification, Number, Regression, Text
 from privet.tables.cells import mark_missing, match, plain, spellings, to_cells, to_words
+from privet.tables.columns import FITS, MISSING, UNFIT
 
 
 def encoded(column, *cells):

@@ -16,7 +16,6 @@ from privet.tables import (
     Boolean,
     Category,
     Classification,
-    Frame,
     Ignore,
     Number,
     Regression,
@@ -26,8 +25,9 @@ from privet.tables import (
     frames,
     read_frame,
     read_types,
-)  # fmt: skip
+)
 from privet.tables.cells import Words, to_cells
+from privet.tables.frames import Frame
 
 SCHEMA = Schema(
     columns=(("age", Number(0, 100, missing="indicator")), ("colour", Category(("red", "7"))), ("note", Text(16))),

@@ -7,20 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
-from privet.tables import (
-    FITS,
-    UNDECLARED,
-    Boolean,
-    Category,
-    Classification,
-    Ignore,
-    Number,
-    Regression,
-    Schema,
-    Text,
-    UserId,
-    read_frame,
-)  # fmt: skip
+from privet.tables import Boolean, Category, Classification, Ignore, Number, Regression, Schema, Text, UserId, read_frame
+from privet.tables.cells import UNDECLARED
+from privet.tables.columns import FITS
 
 HAND = """
 [target]

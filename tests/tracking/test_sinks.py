@@ -13,6 +13,8 @@ from torch.utils.data import TensorDataset
 import privet
 from privet import tracking
 from privet.errors import InvalidArgumentError, PrivetWarning
+from privet.tracking.sink import Sink
+from privet.tracking.sinks import SINKS, make_sink
 
 N, STEPS = 30, 6
 SENT = {"epsilon", "learning_rate", "sensitivity", "seconds"}
@@ -29,7 +31,7 @@ def training(directory=None, rule=None):
     return privet.Training(plan, model, lambda m, b: m(b[0])[:, 0].square(), optimizer, data, directory)
 
 
-class Memory(tracking.Sink):
+class Memory(Sink):
     """Keeps what it is sent."""
 
     def __init__(self, every=None, failing=False):
@@ -177,20 +179,20 @@ def installed(monkeypatch):
     ],
 )  # fmt: skip
 def test_sinks_have_names(text, kind, tmp_path, installed):
-    assert type(tracking.make_sink(text, tmp_path)) is kind
+    assert type(make_sink(text, tmp_path)) is kind
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_sink_is_refused(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"--log is 'aim'; it must be one of 'tensorboard', 'wandb', 'mlflow'"):
-        tracking.make_sink("aim", tmp_path, argument="--log")
+        make_sink("aim", tmp_path, argument="--log")
 
 
-@pytest.mark.parametrize("name", tracking.SINKS)
+@pytest.mark.parametrize("name", SINKS)
 def test_a_sink_without_its_library_is_refused_with_the_command_that_installs_it(name, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidArgumentError, match=rf"^sink is '{name}=x'; .*pip install 'privet\[{name}\]'"):
-        tracking.make_sink(f"{name}=x", tmp_path)
+        make_sink(f"{name}=x", tmp_path)
 
 
 def test_no_library_is_imported_before_it_is_used():

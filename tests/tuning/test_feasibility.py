@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.accounting.classic import gaussian
+from privet.accounting.privacy_unit import group_unit
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -120,7 +121,7 @@ def test_delta_near_one_over_n_is_warned_of(share, warned):
 
 
 def test_delta_counts_people_and_not_groups():
-    grouped = plan(400, delta=1e-3, unit=privet.accounting.group_unit(4), adjacency="replace-one", accept_large_delta=True)
+    grouped = plan(400, delta=1e-3, unit=group_unit(4), adjacency="replace-one", accept_large_delta=True)
     assert any("1,600 records" in warning for warning in assess(grouped.calibrate(8.0), 10).warnings)
 
 

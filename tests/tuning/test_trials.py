@@ -12,7 +12,17 @@ from torch.utils.data import TensorDataset
 import privet
 from privet.accounting import Event
 from privet.errors import InvalidArgumentError
-from privet.tuning import PaidScore, PoissonTrials, PublicScore, calibrate, geometric, guarantee, logarithmic, search, trials
+from privet.tuning import (
+    PaidScore,
+    PoissonTrials,
+    PublicScore,
+    calibrate_search,
+    geometric,
+    logarithmic,
+    search,
+    state_search,
+    trials,
+)
 
 N = 12
 DATA = TensorDataset(torch.zeros(N, 2))
@@ -146,14 +156,14 @@ def test_no_trial_gives_nothing(monkeypatch):
 
 
 def test_one_trial_costs_what_a_training_costs():
-    said = guarantee([plan()], score=PublicScore(by_setting), number=geometric(1.0))
+    said = state_search([plan()], score=PublicScore(by_setting), number=geometric(1.0))
     assert said.epsilon == said.epsilon_of_one == pytest.approx(plan().epsilon("rdp"), rel=1e-12)
 
 
 def test_the_price_is_that_of_the_most_expensive_candidate_and_names_the_law():
     cheap, dear = plan(4.0), plan(2.0)
-    said = guarantee([cheap, dear, cheap], score=PublicScore(by_setting), number=logarithmic(5.0))
-    alone = guarantee([dear], score=PublicScore(by_setting), number=logarithmic(5.0))
+    said = state_search([cheap, dear, cheap], score=PublicScore(by_setting), number=logarithmic(5.0))
+    alone = state_search([dear], score=PublicScore(by_setting), number=logarithmic(5.0))
     assert said.epsilon == alone.epsilon > dear.epsilon("rdp")
     assert "logarithmic with mean 5" in str(said)
     assert "3 settings" in str(said)
@@ -161,14 +171,14 @@ def test_the_price_is_that_of_the_most_expensive_candidate_and_names_the_law():
 
 
 def test_the_unit_is_the_plans():
-    said = guarantee([plan(unit="one user")], score=PublicScore(by_setting), number=logarithmic(5.0))
+    said = state_search([plan(unit="one user")], score=PublicScore(by_setting), number=logarithmic(5.0))
     assert said.unit == "one user"
     assert "privacy for one user" in str(said)
 
 
 def test_a_private_score_is_paid_for():
-    free = guarantee([plan()], score=PublicScore(by_setting), number=geometric(5.0))
-    paid = guarantee([plan()], score=PaidScore(by_setting, (Event(1.0, 8.0),)), number=geometric(5.0))
+    free = state_search([plan()], score=PublicScore(by_setting), number=geometric(5.0))
+    paid = state_search([plan()], score=PaidScore(by_setting, (Event(1.0, 8.0),)), number=geometric(5.0))
     assert paid.epsilon > free.epsilon
     assert paid.epsilon_of_one > free.epsilon_of_one
     assert "whose cost is included" in str(paid)
@@ -183,26 +193,26 @@ def test_a_private_score_is_paid_for():
     ],
 )
 def test_a_candidate_without_privacy_leaves_none(changes):
-    said = guarantee([plan(), plan(**changes)], score=PublicScore(by_setting), number=geometric(5.0))
+    said = state_search([plan(), plan(**changes)], score=PublicScore(by_setting), number=geometric(5.0))
     assert math.isinf(said.epsilon)
     assert "NO PRIVACY" in str(said)
 
 
 def test_a_query_of_the_plan_is_paid_for_as_the_score_may_answer_it():
     score, law = PublicScore(lambda training: 0.0), geometric(mean=3)
-    without = guarantee([plan()], score=score, number=law)
+    without = state_search([plan()], score=score, number=law)
     for query in ({"holdout": privet.plan.Holdout(5.0, examples=10)}, {"class_counts": privet.plan.ClassCounts(5.0)}):
-        assert guarantee([plan(**query)], score=score, number=law).epsilon > without.epsilon
+        assert state_search([plan(**query)], score=score, number=law).epsilon > without.epsilon
 
 
 def test_calibrated_noise_meets_the_budget_of_the_whole_search():
     score, number = PublicScore(by_setting), logarithmic(8.0)
-    found = calibrate(plan(None), 3.0, score=score, number=number)
-    spent = guarantee([found], score=score, number=number).epsilon
+    found = calibrate_search(plan(None), 3.0, score=score, number=number)
+    spent = state_search([found], score=score, number=number).epsilon
     assert 3.0 * (1 - 1e-3) < spent <= 3.0
     assert found.noise_multiplier > plan(None).calibrate(3.0, accountant="rdp").noise_multiplier
     with pytest.raises(InvalidArgumentError, match="calibrated"):
-        calibrate(found, 3.0, score=score, number=number)
+        calibrate_search(found, 3.0, score=score, number=number)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from scipy import stats
 
 from privet.errors import InvalidArgumentError
-from privet.units import AUGMENTATIONS, augmentation
+from privet.units.augmentations import AUGMENTATIONS, augmentation
 
 
 def numbered(examples, height=16, width=24):

@@ -217,7 +217,7 @@ def test_groups_are_neighbours_by_position_whatever_the_examples_contain(example
     groups = Groups(numbered(examples), size)
     found = [own for own, _ in held(groups)]
     assert found == [list(range(start, min(start + size, examples))) for start in range(0, examples, size)]
-    assert groups.privacy_unit == f"one example (in a group of {size}; groups fixed in advance)"
+    assert str(groups.privacy_unit) == f"one example (in a group of {size}; groups fixed in advance)"
 
 
 def test_an_entry_is_one_unit():

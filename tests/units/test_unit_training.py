@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
-from privet.accounting import group_unit
+from privet.accounting.privacy_unit import group_unit
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.sampling import FullBatch, Poisson
 from privet.units import Groups, Users, averaged, grouped
@@ -177,7 +177,7 @@ def test_delta_is_compared_with_the_examples_in_all_groups():
 # --- units and plans --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unit", ["one person", "One example", "", None, 1, group_unit(0), group_unit(4) + " or so"])
+@pytest.mark.parametrize("unit", ["one person", "One example", "", None, 1, f"{group_unit(4)} or so"])
 def test_invalid_units_are_refused(unit):
     with pytest.raises(InvalidArgumentError, match=r"^unit is"):
         plan(40, unit, "replace-one")

@@ -12,7 +12,7 @@ from privet import clipping
 from privet.cost import peak_is_measurable
 from privet.data import DataSet
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet_experiments.tasks import cost
 from privet_experiments.tasks.metrics import OF_THE_RUN
 

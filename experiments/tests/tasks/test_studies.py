@@ -11,7 +11,7 @@ from drawings import numbers
 from privet import clipping
 from privet.data import load
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.runs.tasks import cross_entropy
 from privet.sampling import Poisson
 from privet_experiments import Arm, Chart, Extent, Records, reproduce

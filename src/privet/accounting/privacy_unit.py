@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Unit", "group_unit", "unit"]
+__all__ = ["Unit", "find_unit", "group_unit"]
 
 import re
 from collections.abc import Mapping
@@ -59,8 +59,10 @@ class Unit(Part):
             )
 
 
-class _Group(Unit):
-    """One example of a group that is clipped as one."""
+@register
+@dataclass(frozen=True)
+class GroupUnit(Unit):
+    """One example of a group that is clipped as one; made by `group_unit`."""
 
     @property
     def refused(self) -> Mapping[str, str]:
@@ -73,19 +75,21 @@ class _Group(Unit):
 
 
 _UNITS = {unit.name: unit for unit in (Unit("one example", "example"), Unit("one user", "user"))}
+# The unit of groups in plans of version 0.1.0, which had its name only.
 _GROUP = re.compile(r"one example \(in a group of ([1-9]\d*); groups fixed in advance\)")
 
 
-def group_unit(size: int) -> str:
-    """Return the name of the unit for groups of `size` examples, each group clipped as one.
+def group_unit(size: int) -> GroupUnit:
+    """Return the unit for groups of `size` examples, each group clipped as one.
 
-    >>> group_unit(4)
+    >>> str(group_unit(4))
     'one example (in a group of 4; groups fixed in advance)'
     """
-    return f"one example (in a group of {size}; groups fixed in advance)"
+    count("unit.size", size)
+    return GroupUnit(f"one example (in a group of {size}; groups fixed in advance)", "group", size)
 
 
-def unit(named: object) -> Unit:
+def find_unit(named: object) -> Unit:
     """Return the unit with this name, or the unit itself where one is given.
 
     Groups only support "replace-one". Replacing an example replaces its group's contribution, so the sum moves by up to twice
@@ -93,7 +97,7 @@ def unit(named: object) -> Unit:
     contribution can be quite different. Adding or removing an example would move others to other groups.
 
     Args:
-        named: "one example", "one user", the name of a group, or a `Unit` that has a name of its own.
+        named: "one example", "one user", or a `Unit` that has a name of its own.
 
     Raises:
         InvalidArgumentError: there is no such unit, or a `Unit` has the name of another one.
@@ -109,7 +113,7 @@ def unit(named: object) -> Unit:
         raise InvalidArgumentError(
             "unit",
             named,
-            f"'one example', 'one user', for groups a name such as {group_unit(4)!r}, or a privet.units.Unit",
+            "'one example', 'one user', or a privet.units.Unit",
             "privet.units makes the data sets.",
         )
     return found
@@ -120,4 +124,4 @@ def _known(name: str) -> Unit | None:
     if name in _UNITS:
         return _UNITS[name]
     group = _GROUP.fullmatch(name)
-    return None if group is None else _Group(group[0], "group", int(group[1]))
+    return None if group is None else group_unit(int(group[1]))

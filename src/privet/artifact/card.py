@@ -15,7 +15,8 @@ from typing import Any
 
 from privet.artifact.description import ModelDescription
 from privet.artifact.export import FORMATS
-from privet.tables import Category, Column, Schema
+from privet.tables import Category, Schema
+from privet.tables.columns import Column
 
 _PRIVATE_TAGS = ("differential-privacy", "dp-sgd")
 # Number of columns, or of classes, that the card lists; model.json has them all.

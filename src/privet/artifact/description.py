@@ -21,7 +21,8 @@ from privet.accounting.guarantee.statement import Statement, explain_meaning
 from privet.accounting.rounding import format_up
 from privet.data.preprocessing import Preprocessing, preprocessing_from_dict
 from privet.errors import InvalidArgumentError, choice, count
-from privet.tables import Classification, Schema, Target
+from privet.tables import Classification, Schema
+from privet.tables.targets import Target
 
 # Version of the layout of `model.json`. It grows whenever an older Privet would misread a newer file.
 FORMAT = 1

@@ -12,11 +12,11 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from privet import models
 from privet._utils.documents import DocumentError, from_json, read_text
 from privet._utils.files import write_atomically, write_text
 from privet.artifact.description import Architecture, ModelDescription
 from privet.errors import InvalidArgumentError
+from privet.models.networks import is_pretrained
 
 # Name of the folder in the directory of a run.
 FOLDER = "model"
@@ -102,7 +102,7 @@ def load_module(folder: Path, description: ModelDescription) -> nn.Module:
     except (SafetensorError, ValueError, KeyError) as error:
         raise _damaged(path, f"it is no file of safetensors ({error})") from None
     architecture = description.architecture
-    if not models.is_pretrained(architecture.name):  # those load weights while they are built
+    if not is_pretrained(architecture.name):  # those load weights while they are built
         with torch.device("meta"):
             _check_shapes(path, _build(folder, architecture), weights)
     module = _build(folder, architecture)

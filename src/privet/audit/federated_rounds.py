@@ -13,7 +13,9 @@ from torch import Tensor
 from privet.audit.probe import LinearModel, Probe, ProbeData, Trace
 from privet.audit.production import ReleaseRecorder, output_of, record_releases
 from privet.clipping.clipped_sum import ClippedSum
-from privet.federated import Federated, LocalSteps, Round, Simulation, contribution, message, sum_messages
+from privet.federated import Federated, LocalSteps, Round, Simulation
+from privet.federated.messages import message, sum_messages
+from privet.federated.rounds import contribution
 from privet.plan import Plan
 from privet.sampling import Indices
 from privet.training import Step

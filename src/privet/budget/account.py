@@ -12,6 +12,8 @@ from typing import Any
 from privet import accounting
 from privet._utils.unique import Unique
 from privet.accounting.composition.filters import divergence, filter_order, filtered_epsilon, is_filterable
+from privet.accounting.events import Release
+from privet.accounting.queries import DEFAULT_ACCOUNTANT, composed_epsilon
 from privet.budget.terms import Terms
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger.journal import Record
@@ -44,7 +46,7 @@ class Share:
     part: str | None
     order: float | None
 
-    def parts(self) -> tuple[tuple[accounting.Release, ...], ...]:
+    def parts(self) -> tuple[tuple[Release, ...], ...]:
         """Return the releases on each disjoint part of the data that the run divided, one part if it held nothing out.
 
         A share without counted steps is that of a run that released nothing, no query either (`Budget.settle`).
@@ -163,10 +165,10 @@ def _compose_fixed(shares: Sequence[Share], terms: Terms, order: float | None) -
     Within one run, releases on disjoint parts do not add up. Runs divide the data independently, so an entry may be in the most
     expensive part of each: for several runs, the releases on all parts are composed, which covers every case.
     """
-    query: dict[str, Any] = {"delta": terms.delta, "adjacency": terms.adjacency, "accountant": accounting.DEFAULT_ACCOUNTANT}
+    query: dict[str, Any] = {"delta": terms.delta, "adjacency": terms.adjacency, "accountant": DEFAULT_ACCOUNTANT}
     if len(shares) == 1:
         return accounting.parallel_epsilon(shares[0].parts(), **query)
-    return accounting.composed_epsilon([event for share in shares for part in share.parts() for event in part], **query)
+    return composed_epsilon([event for share in shares for part in share.parts() for event in part], **query)
 
 
 def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
@@ -185,7 +187,7 @@ def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None
     return _within_filter(parts, terms, order)
 
 
-def _within_filter(runs: Iterable[Iterable[Sequence[accounting.Release]]], terms: Terms, order: float) -> float:
+def _within_filter(runs: Iterable[Iterable[Sequence[Release]]], terms: Terms, order: float) -> float:
     """Return ε of runs, each given as its releases on disjoint parts of the data.
 
     A run's Rényi divergence is at most that of its most expensive part, because the divergence is jointly quasi-convex and

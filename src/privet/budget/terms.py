@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from privet._utils.registry import check_registered, decode, encode
-from privet.accounting import ADJACENCIES, Unit, unit
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.privacy_unit import Unit, find_unit
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.plan import Plan
 
@@ -54,7 +55,7 @@ class Terms:
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
         choice("adjacency", self.adjacency, ADJACENCIES)
         object.__setattr__(self, "unit", decode("unit", self.unit, Unit))  # as `to_dict` wrote it
-        unit(self.unit).check_adjacency(self.adjacency)
+        find_unit(self.unit).check_adjacency(self.adjacency)
         check_registered("unit", self.unit)
         choice("plans", self.plans, PLANS)
         if self.examples is None and not self.data:

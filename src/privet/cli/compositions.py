@@ -11,18 +11,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from privet.accounting import (
-    ACCOUNTANTS,
-    DIRECTIONS,
-    Composition,
-    edgeworth,
-    read_composition,
-    tradeoff,
-    zcdp,
-)
+from privet.accounting import Composition, edgeworth, read_composition, tradeoff, zcdp
 from privet.accounting.coverage import accountants_of, as_accounted
 from privet.accounting.events import Event
 from privet.accounting.guarantee.verification import verify_epsilon
+from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.accounting.rounding import format_up
 from privet.cli.output import answer
 from privet.cli.topics import PRIVACY

@@ -21,7 +21,8 @@ from privet._utils.registry import decode
 from privet.cli.topics import RUN
 from privet.errors import InvalidArgumentError
 from privet.noise import NoiseMechanism
-from privet.plan import FORMAT, Plan
+from privet.plan import Plan
+from privet.plan.plan import FORMAT
 
 # Option that can be a table → the base class of its kinds.
 PLAN_PARTS: dict[str, type[Any]] = {

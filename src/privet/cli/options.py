@@ -69,13 +69,14 @@ from typing import Annotated, Any
 import typer
 
 from privet._utils.documents import DocumentError, from_json
-from privet.accounting import ACCOUNTANTS, ADJACENCIES
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import ACCOUNTANTS
 from privet.cli.parts import NOISES, SCHEMES, STYLES, rules_with
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS
 from privet.clipping import NORM_RULES
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES
-from privet.units import AUGMENTATIONS
+from privet.units.augmentations import AUGMENTATIONS
 
 
 def _words(table: Iterable[str]) -> str:

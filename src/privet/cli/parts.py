@@ -28,12 +28,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from privet.accounting import group_unit
+from privet.accounting.privacy_unit import Unit, group_unit
 from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Banded, BufferedToeplitz, Gaussian, NoiseMechanism, Tree
-from privet.plan import ClassCounts, Epochs, Holdout, PrivacyMechanism
+from privet.plan import ClassCounts, Holdout, PrivacyMechanism
+from privet.plan.mechanism import Epochs
 from privet.sampling import (
     BallsInBins,
     CyclicPoisson,
@@ -120,7 +121,7 @@ def rules_with(option: str) -> dict[str, Any]:
     }
 
 
-def unit(word: str) -> str:
+def unit(word: str) -> str | Unit:
     """Return the plan's name for a unit of privacy such as "user" or "group:4"."""
     kind, _, size = word.partition(":")
     if kind == "group" and size.isdecimal() and int(size) > 0:
@@ -346,7 +347,7 @@ def question(
     adjacency: str,
     sampling: str,
     noise: Gaussian,
-    unit: str,
+    unit: str | Unit,
 ) -> PrivacyMechanism:
     """Return the mechanism for a question about ε, noise or steps, which does not depend on clipping."""
     return PrivacyMechanism(

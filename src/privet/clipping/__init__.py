@@ -1,9 +1,9 @@
 """Clipping: rules that bound one example's contribution to a step, and their sensitivity."""
 
 from privet._utils.registry import kinds_of
-from privet.clipping.ablations import Unclipped, unbounded
-from privet.clipping.adaptive import AdaptiveQuantile, count_share
-from privet.clipping.base import BOUND_RANGE, NormRule, Rule
+from privet.clipping.ablations import Unclipped
+from privet.clipping.adaptive import AdaptiveQuantile
+from privet.clipping.base import NormRule, Rule
 from privet.clipping.estimated_norm import Projected
 from privet.clipping.gep import GEP
 from privet.clipping.layerwise import Layerwise
@@ -15,7 +15,6 @@ from privet.clipping.rules import Automatic, Flat, Global, Normalize
 NORM_RULES: dict[str, type[NormRule]] = {name: kind for name, kind in sorted(kinds_of(NormRule).items()) if kind is not Unclipped}
 
 __all__ = [
-    "BOUND_RANGE",
     "GEP",
     "NORM_RULES",
     "PSAC",
@@ -30,6 +29,4 @@ __all__ = [
     "Projected",
     "Rule",
     "Unclipped",
-    "count_share",
-    "unbounded",
 ]

@@ -4,21 +4,19 @@
 """
 
 from privet.convex.bounded_rows import bound_rows
-from privet.convex.convex_losses import ConvexLoss, Huber, Logistic
+from privet.convex.convex_losses import Huber, Logistic
 from privet.convex.convex_plan import ConvexPlan
 from privet.convex.convex_statement import ConvexGuarantee, state_guarantee
 from privet.convex.convex_training import fit
-from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation, Perturbation
+from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation
 
 __all__ = [
     "ConvexGuarantee",
-    "ConvexLoss",
     "ConvexPlan",
     "Huber",
     "Logistic",
     "ObjectivePerturbation",
     "OutputPerturbation",
-    "Perturbation",
     "bound_rows",
     "fit",
     "state_guarantee",

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
-from privet.tables import UNDECLARED, Classification
+from privet.tables import Classification
+from privet.tables.cells import UNDECLARED
 from privet.tables.targets import MOST_CLASSES
 
 # Accepted declarations; `parse_classes` explains the forms.

@@ -16,7 +16,8 @@ from privet.data.download import published
 from privet.data.formats.npz import load_npz
 from privet.data.formats.table import describe_source, load_table, without_schema
 from privet.errors import InvalidArgumentError
-from privet.tables import ENDINGS, Schema
+from privet.tables import Schema
+from privet.tables.frames import ENDINGS
 
 
 @dataclass(frozen=True)

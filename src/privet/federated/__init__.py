@@ -6,9 +6,9 @@
 
 from privet.federated.communication import Communication
 from privet.federated.local_training import LocalSteps
-from privet.federated.messages import checked, message, sum_messages
+from privet.federated.messages import message, sum_messages
 from privet.federated.process_pool import ProcessPool
-from privet.federated.rounds import Population, Round, contribution, no_contributions
+from privet.federated.rounds import Population, Round, contribution
 from privet.federated.server import Federated
 from privet.federated.simulation import Simulation
 
@@ -20,9 +20,7 @@ __all__ = [
     "ProcessPool",
     "Round",
     "Simulation",
-    "checked",
     "contribution",
     "message",
-    "no_contributions",
     "sum_messages",
 ]

@@ -18,8 +18,7 @@ from privet.gradients.engine import Clipper, RunningSum
 from privet.gradients.masking.masks import prepare_masks
 from privet.gradients.methods.tape import Tape, clip
 from privet.sampling import Indices
-from privet.sparsification import Masks
-from privet.sparsification.drawing import Selection
+from privet.sparsification.drawing import Masks, Selection
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,11 @@
 """Per-example gradients: their norms and clipped sums, in most cases without materialising them."""
 
 from privet.gradients.core.handlers import register_handler
-from privet.gradients.engine import METHODS, clipped_sum, empty_sum, per_example_gradients, per_example_norms
-from privet.gradients.parameters import trainable
-from privet.gradients.projection.estimates import estimated_norms
+from privet.gradients.engine import METHODS as METHODS
+from privet.gradients.engine import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients.engine import empty_sum as empty_sum
+from privet.gradients.parameters import trainable as trainable
+from privet.gradients.projection.estimates import estimated_norms as estimated_norms
 
-__all__ = [
-    "METHODS", "clipped_sum", "empty_sum", "estimated_norms", "per_example_gradients", "per_example_norms", "register_handler",
-    "trainable",
+__all__ = [ "clipped_sum", "per_example_gradients", "per_example_norms", "register_handler",
 ]  # fmt: skip

@@ -17,9 +17,10 @@ from privet._utils.registry import decode, encode
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError, count, positive
-from privet.federated import Round, Simulation, message, sum_messages
+from privet.federated import Round, Simulation
+from privet.federated.messages import message, sum_messages
 from privet.sampling import Indices
-from privet.sparsification import Masks, Selection
+from privet.sparsification.drawing import Masks, Selection
 
 try:
     from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict

@@ -3,6 +3,9 @@
 None has batch normalisation, through which an example would change the gradients of others.
 """
 
-from privet.models.networks import FOR_TABLES, NAMES, build, check_task, is_pretrained
+from privet.models.networks import NAMES, build
 
-__all__ = ["FOR_TABLES", "NAMES", "build", "check_task", "is_pretrained"]
+__all__ = [
+    "NAMES",
+    "build",
+]

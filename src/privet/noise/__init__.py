@@ -1,30 +1,24 @@
 """Noise: sources of randomness, and the Gaussian mechanism, with noise that is independent or correlated over the steps."""
 
-from privet.noise.base import NoiseMechanism, Participation
-from privet.noise.compiled import arithmetic
-from privet.noise.correlated import Banded, BufferedToeplitz, Correlated, Tree
-from privet.noise.gaussian import Gaussian, release
-from privet.noise.keystream import Keystream
-from privet.noise.past import PastNoise
-from privet.noise.sources import SOURCES, FastSource, FixedSource, SecureSource, Source
-from privet.noise.token import Token
+from privet.noise.base import NoiseMechanism as NoiseMechanism
+from privet.noise.base import Participation as Participation
+from privet.noise.compiled import arithmetic as arithmetic
+from privet.noise.correlated import Banded, BufferedToeplitz, Tree
+from privet.noise.correlated import Correlated as Correlated
+from privet.noise.gaussian import Gaussian
+from privet.noise.gaussian import release as release
+from privet.noise.keystream import Keystream as Keystream
+from privet.noise.past import PastNoise as PastNoise
+from privet.noise.sources import SOURCES as SOURCES
+from privet.noise.sources import FastSource as FastSource
+from privet.noise.sources import FixedSource as FixedSource
+from privet.noise.sources import SecureSource as SecureSource
+from privet.noise.sources import Source as Source
+from privet.noise.token import Token as Token
 
 __all__ = [
-    "SOURCES",
     "Banded",
     "BufferedToeplitz",
-    "Correlated",
-    "FastSource",
-    "FixedSource",
     "Gaussian",
-    "Keystream",
-    "NoiseMechanism",
-    "Participation",
-    "PastNoise",
-    "SecureSource",
-    "Source",
-    "Token",
     "Tree",
-    "arithmetic",
-    "release",
 ]

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from privet import accounting
 from privet.accounting.events import Release, round_multipliers_down
+from privet.accounting.queries import DEFAULT_ACCOUNTANT, DIRECTIONS, composed_epsilon, composed_multiplier
 from privet.accounting.root_finding import MOST_STEPS, largest_count
-from privet.clipping import unbounded
+from privet.clipping.ablations import unbounded
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.noise import Correlated
 from privet.plan.declaration import Declaration
@@ -34,8 +34,8 @@ def calibrate(plan: _Mechanism, epsilon: float, accountant: str | None = None) -
         raise InvalidArgumentError(
             "clipping", plan.clipping, "a rule that bounds what an example contributes", "Without one no noise meets a target."
         )
-    accountant = accounting.DEFAULT_ACCOUNTANT if accountant is None else accountant
-    bounds = tuple(name for name, direction in accounting.DIRECTIONS.items() if direction == "upper bound")
+    accountant = DEFAULT_ACCOUNTANT if accountant is None else accountant
+    bounds = tuple(name for name, direction in DIRECTIONS.items() if direction == "upper bound")
     choice("accountant", accountant, bounds, "Only an upper bound can be a target.")
     open_noise, open_steps = plan.noise.multiplier is None, plan.steps is None
     if open_noise and open_steps:
@@ -64,7 +64,7 @@ def _solve_for_steps(plan: _Mechanism, target: float, accountant: str) -> _Mecha
 
     def spent(number: int, change: Callable[[Iterable[Release]], Iterable[Release]] = tuple) -> float:
         events = change(replace(asked, steps=number).events())
-        return accounting.composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant)
+        return composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant)
 
     most = _MOST_SCHEDULED_STEPS if plan.multiplier_moves or isinstance(plan.noise, Correlated) else MOST_STEPS
     start = _guess_steps(spent, target, most) if plan.multiplier_moves else 1
@@ -81,7 +81,7 @@ def _guess_steps(spent: Callable[..., float], target: float, most: int) -> int:
 
 
 def _solve_for_noise(plan: _Mechanism, target: float, accountant: str) -> _Mechanism:
-    multiplier = accounting.composed_multiplier(
+    multiplier = composed_multiplier(
         lambda multiplier: plan.with_multiplier(multiplier).events(),
         epsilon=target, delta=plan.delta, adjacency=plan.adjacency, accountant=accountant,
     )  # fmt: skip

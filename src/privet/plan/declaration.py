@@ -12,8 +12,11 @@ import numpy as np
 
 from privet import accounting
 from privet._utils.registry import Part
-from privet.accounting.events import MULTIPLIER_RANGE
-from privet.clipping import Projected, Rule, unbounded
+from privet.accounting.events import MULTIPLIER_RANGE, Release
+from privet.accounting.privacy_unit import Unit
+from privet.accounting.queries import composed_epsilon
+from privet.clipping import Projected, Rule
+from privet.clipping.ablations import unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
 from privet.noise import Correlated
@@ -21,7 +24,8 @@ from privet.plan.mechanism import PrivacyMechanism, check_own, check_type
 from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors, Schedule, is_constant
-from privet.sparsification import Sparsification, Timetable
+from privet.sparsification import Sparsification
+from privet.sparsification.kinds import Timetable
 from privet.tables import Schema
 
 _EXAMPLES = {
@@ -52,7 +56,7 @@ class Declaration(PrivacyMechanism):
         "bound_schedule": Schedule,
         "momentum": Momentum,
         "sparsification": Sparsification,
-        "unit": accounting.Unit,
+        "unit": Unit,
         "schema": Schema,
         **_QUERIES,
     }
@@ -148,7 +152,7 @@ class Declaration(PrivacyMechanism):
         spread = self.noise.spread(self.total_steps) if isinstance(self.noise, Correlated) else 1.0
         return self.multipliers() * spread * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
-    def step_events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+    def step_events(self, steps: int | None = None) -> tuple[Release, ...]:
         """Return the releases of the first `steps` steps (default: all) for an accountant; equal ones are counted together."""
         events = super().events(steps)
         if not isinstance(self.clipping, Projected):
@@ -160,12 +164,12 @@ class Declaration(PrivacyMechanism):
             )  # fmt: skip
         return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
 
-    def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+    def events(self, steps: int | None = None) -> tuple[Release, ...]:
         """Return all releases of training entries: the query for class counts, if any, and the first `steps` steps."""
         counts = () if self.class_counts is None else (self.class_counts.event,)
         return (*counts, *self.step_events(steps))
 
-    def parts(self, steps: int | None = None) -> tuple[tuple[accounting.Release, ...], ...]:
+    def parts(self, steps: int | None = None) -> tuple[tuple[Release, ...], ...]:
         """Return the releases on each disjoint part of the data: those of `events`, and that on held-out entries, if any.
 
         The total ε is the largest of any part, by the argument of `Holdout`.
@@ -180,7 +184,7 @@ class Declaration(PrivacyMechanism):
     def holdout_epsilon(self, accountant: str = "pld") -> float:
         """Return ε at this δ of the query on held-out entries alone; 0 without one."""
         released = () if self.holdout is None else (self.holdout.event,)
-        return accounting.composed_epsilon(released, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
+        return composed_epsilon(released, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
     def _bound_factors(self, total: int) -> Factors:
         return self._factors("bound_schedule", self.bound_schedule, total)

@@ -10,9 +10,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from privet import accounting
 from privet._utils.registry import PARTS, add
+from privet.accounting.events import ADJACENCIES, Release
 from privet.accounting.pld.interop import check_installed
+from privet.accounting.privacy_unit import Unit, find_unit
+from privet.accounting.queries import ACCOUNTANTS, composed_epsilon
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.noise import SOURCES, Correlated, Gaussian, NoiseMechanism, Participation, PastNoise
 from privet.sampling import Scheme
@@ -80,7 +82,7 @@ class PrivacyMechanism(_Tabulated):
     delta: float
     adjacency: str = "add-remove"
     noise: NoiseMechanism = field(default_factory=Gaussian)
-    unit: str | accounting.Unit = "one example"
+    unit: str | Unit = "one example"
 
     def __post_init__(self) -> None:
         count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
@@ -91,8 +93,8 @@ class PrivacyMechanism(_Tabulated):
         self.sampling.rate(self.examples)
         self._check_steps()
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
-        choice("adjacency", self.adjacency, accounting.ADJACENCIES)
-        accounting.unit(self.unit).check_adjacency(self.adjacency)
+        choice("adjacency", self.adjacency, ADJACENCIES)
+        find_unit(self.unit).check_adjacency(self.adjacency)
         if isinstance(self.noise, Correlated):
             self._fit(self.noise)
         object.__setattr__(self, "_tables", {})
@@ -151,7 +153,7 @@ class PrivacyMechanism(_Tabulated):
     @property
     def people(self) -> int:
         """Examples or users whose privacy is promised: more than `examples` if those are groups."""
-        return self.examples * accounting.unit(self.unit).size
+        return self.examples * find_unit(self.unit).size
 
     @property
     def total_steps(self) -> int:
@@ -205,7 +207,7 @@ class PrivacyMechanism(_Tabulated):
         """
         return self._multipliers(self.total_steps)
 
-    def events(self, steps: int | None = None) -> tuple[accounting.Release, ...]:
+    def events(self, steps: int | None = None) -> tuple[Release, ...]:
         """Return the events for the accountant: the first `steps` releases (default: all); equal ones are counted together."""
         number = self.total_steps if steps is None else steps
         if number and isinstance(self.noise, Correlated):
@@ -252,11 +254,11 @@ class PrivacyMechanism(_Tabulated):
                 `privet.accounting.compare` lists those that have one. For shuffled batches, the message states the error of
                 accounting for them as Poisson sampling.
         """
-        choice("accountant", accountant, accounting.ACCOUNTANTS)
+        choice("accountant", accountant, ACCOUNTANTS)
         spent = math.inf
         if not self.reasons_for_no_privacy:
             events = self.events(steps)
-            spent = accounting.composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
+            spent = composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
         self.sampling.check_adjacency(self.adjacency)
         return spent
 

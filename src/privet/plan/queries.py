@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 from privet import accounting
 from privet._utils.registry import add
 from privet.accounting.events import MULTIPLIER_RANGE
+from privet.accounting.queries import composed_multiplier
 from privet.errors import InvalidArgumentError, count, positive, real
 
 
@@ -56,7 +57,7 @@ class Query:
         >>> round(Holdout.calibrate(0.1, delta=1e-5, examples=500).multiplier, 1)
         30.7
         """
-        multiplier = accounting.composed_multiplier(
+        multiplier = composed_multiplier(
             lambda sigma: [accounting.Event(1.0, sigma)],
             epsilon=positive(cls.OPTION, epsilon), delta=delta, adjacency=adjacency,
         )  # fmt: skip

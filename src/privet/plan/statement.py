@@ -12,12 +12,15 @@ import numpy as np
 from privet import accounting
 from privet._utils.registry import foreign_kinds
 from privet.accounting.coverage import accountants_of
+from privet.accounting.events import Release
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.discretisation import discretisation
 from privet.accounting.guarantee.promise import NOT_COVERED, promise_for
 from privet.accounting.guarantee.statement import LIBRARIES, Guarantee, find_versions
+from privet.accounting.privacy_unit import find_unit
+from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT
 from privet.accounting.rounding import format_up
-from privet.clipping import unbounded
+from privet.clipping.ablations import unbounded
 from privet.noise import SOURCES, Correlated
 from privet.plan.declaration import Declaration
 from privet.sampling import ByEpoch, CyclicPoisson, FixedOrder, Scheme
@@ -50,7 +53,7 @@ _UNSTATED = ("edgeworth",)
 
 def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None) -> Guarantee:
     """Return the statement of a plan; arguments as for `Plan.guarantee`."""
-    accountant = accounting.DEFAULT_ACCOUNTANT if accountant is None else accountant
+    accountant = DEFAULT_ACCOUNTANT if accountant is None else accountant
     number = plan.total_steps if steps is None else steps
     reasons = plan.reasons_for_no_privacy
     epsilon = plan.epsilon(accountant, steps=number)
@@ -97,20 +100,20 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     )  # fmt: skip
 
 
-def _covering(plan: Declaration, events: Iterable[accounting.Release]) -> tuple[str, ...]:
+def _covering(plan: Declaration, events: Iterable[Release]) -> tuple[str, ...]:
     """Return the accountants that a statement compares with, if they cover all events."""
     covering = [accountants_of(event) for event in events]
-    return tuple(name for name in accounting.ACCOUNTANTS if name not in _UNSTATED and all(name in some for some in covering))
+    return tuple(name for name in ACCOUNTANTS if name not in _UNSTATED and all(name in some for some in covering))
 
 
-def _known(events: Iterable[accounting.Release]) -> tuple[accounting.Release, ...]:
+def _known(events: Iterable[Release]) -> tuple[Release, ...]:
     """Return the events for an attacker who knows the samples, so that sampling amplifies nothing."""
     return tuple(
         accounting.Event(1.0, event.noise_multiplier, event.count, getattr(event, "projections", None)) for event in events
     )
 
 
-def _assumed(plan: Declaration, events: Iterable[accounting.Release]) -> str:
+def _assumed(plan: Declaration, events: Iterable[Release]) -> str:
     if not (released := tuple(events)):
         return "none, because nothing is guaranteed"
     if type(plan.sampling) in _BY_SCHEME:
@@ -124,7 +127,7 @@ def _assumed(plan: Declaration, events: Iterable[accounting.Release]) -> str:
     return "; ".join(sorted(kinds))
 
 
-def _libraries(events: Iterable[accounting.Release]) -> tuple[str, ...]:
+def _libraries(events: Iterable[Release]) -> tuple[str, ...]:
     asked = any(isinstance(event, accounting.TruncatedPoissonEvent) for event in events)
     return (*LIBRARIES, "dp-accounting") if asked else LIBRARIES
 
@@ -133,7 +136,7 @@ def _public(plan: Declaration) -> tuple[str, ...]:
     """Return the facts that the statement takes as public."""
     held_out = "" if plan.holdout is None else f" for training and {plan.holdout.examples:,} held out"
     return (
-        f"the number of {accounting.unit(plan.unit).counted}s, {plan.examples:,}{held_out}",
+        f"the number of {find_unit(plan.unit).counted}s, {plan.examples:,}{held_out}",
         "the initial parameters, the architecture, the classes and all settings: they do not depend on the private data; the ε "
         "of pretraining on the same people's data adds to this one",
         *(("the schema of the table: it was written without looking at the private rows",) if plan.schema is not None else ()),
@@ -181,7 +184,7 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
 
 def _queries(plan: Declaration) -> tuple[str, ...]:
     """Return a sentence on each query: what is released, with how much noise, and how its ε enters the total."""
-    counted, sentences = accounting.unit(plan.unit).counted, []
+    counted, sentences = find_unit(plan.unit).counted, []
     if plan.class_counts is not None:
         sentences.append(
             f"Class counts: before the first step, the number of training {counted}s of each class is released once, with "
@@ -190,7 +193,7 @@ def _queries(plan: Declaration) -> tuple[str, ...]:
         )
     if plan.holdout is not None:
         alone = format_up(plan.holdout_epsilon())
-        counted = "example" if accounting.unit(plan.unit).size > 1 else counted  # groups are made of the examples that are left
+        counted = "example" if find_unit(plan.unit).size > 1 else counted  # groups are made of the examples that are left
         sentences.append(
             f"Evaluation: {plan.holdout.examples:,} further {counted}s, chosen at random without looking at values, are held "
             "out: no step uses them. The result of the final model on them is released once, with Gaussian noise of "

@@ -30,8 +30,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
-from privet.accounting import Unit
-from privet.accounting import unit as whose
+from privet.accounting.privacy_unit import Unit
+from privet.accounting.privacy_unit import find_unit as whose
 from privet.clipping.clipped_sum import BatchSlice
 from privet.collate import copy_batch
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError

@@ -15,19 +15,21 @@ from torch.utils.data import TensorDataset
 
 from privet import data, models
 from privet._utils.torch_state import check_device
-from privet.accounting import group_unit
+from privet.accounting.privacy_unit import Unit, group_unit
 from privet.artifact import Architecture
 from privet.clipping import GEP
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
+from privet.models.networks import FOR_TABLES, check_task
 from privet.optim import NAG, SGLD, AdamBC, GaussianPrior, UncorrectedAdam, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
 from privet.runs.division import Division, divide, sizes
 from privet.runs.public import load_public
 from privet.runs.tasks import Task, normalise_priors, number_features, scale_targets, task_of
 from privet.tables import Classification, Schema
-from privet.units import Users, augmentation, averaged, grouped
+from privet.units import Users, averaged, grouped
+from privet.units.augmentations import augmentation
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ class Setup:
         return load_public(plan.clipping, dataset)
 
     @property
-    def privacy_unit(self) -> str:
+    def privacy_unit(self) -> str | Unit:
         """The unit of privacy, for the plan."""
         if self.user_cap is not None:
             return Users.privacy_unit
@@ -201,13 +203,13 @@ class Setup:
 
     def architecture(self, dataset: DataSet) -> Architecture:
         """Return the network for the public shape, task and schema of the data: a schema says which features are numbers."""
-        schema = dataset.schema if self.model in models.FOR_TABLES else None
+        schema = dataset.schema if self.model in FOR_TABLES else None
         options = {} if schema is None else {"numbers": list(number_features(schema))}
         return Architecture(self.model, dataset.input_shape, self.task(dataset).outputs, options)
 
     def build_model(self, dataset: DataSet) -> nn.Module:
         """Return the network with initial parameters drawn from the seed."""
-        models.check_task(self.model, self.task(dataset).name)
+        check_task(self.model, self.task(dataset).name)
         if not dataset.train.tensors[0].is_floating_point():
             raise InvalidArgumentError(
                 "data", self.data, "a data set with numeric inputs", "For text, use a recipe: privet reproduce --list."

@@ -21,7 +21,9 @@ from torch import nn
 
 from privet._utils.files import write_text
 from privet.artifact import Architecture, GuaranteeSummary
-from privet.convex import ConvexGuarantee, ConvexLoss, ConvexPlan, Huber, Logistic, fit, state_guarantee
+from privet.convex import ConvexGuarantee, ConvexPlan, Huber, Logistic, fit
+from privet.convex.convex_losses import ConvexLoss
+from privet.convex.convex_statement import state_guarantee
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, RegressionEvaluation

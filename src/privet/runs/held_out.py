@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
-from privet import accounting
+from privet.accounting.privacy_unit import find_unit
 from privet.errors import InvalidArgumentError
 from privet.evaluation import HeldOutEstimate
 from privet.evaluation.held_out import estimate, score_entries
@@ -68,7 +68,7 @@ def release_estimate(
     if noised is None:
         return None
     metrics, intervals = estimate(task.name, noised, examples=query.examples, noise_multiplier=query.multiplier, width=task.width)
-    counted = accounting.unit(plan.unit).counted
+    counted = find_unit(plan.unit).counted
     return HeldOutEstimate(
         task=task.name,
         metrics=metrics,

@@ -10,21 +10,15 @@ from pathlib import Path
 from torch import nn
 
 from privet.accounting.guarantee.statement import Guarantee
-from privet.artifact import (
-    FOLDER,
-    Architecture,
-    GuaranteeSummary,
-    ModelDescription,
-    PublicMetric,
-    format_card,
-    write_folder,
-    write_weights,
-)
+from privet.artifact import Architecture, GuaranteeSummary, ModelDescription
+from privet.artifact.card import PublicMetric, format_card
+from privet.artifact.folder import FOLDER, write_folder, write_weights
 from privet.data import DataSet
 from privet.data.catalogue import published_sets
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.runs.config import Setup
-from privet.tables import Classification, Regression, Target
+from privet.tables import Classification, Regression
+from privet.tables.targets import Target
 
 # What a model predicts whose data have no schema to name it.
 _CLASS, _NUMBER = "class", "number"

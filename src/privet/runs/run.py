@@ -41,7 +41,8 @@ from privet.runs.forecast import foresee
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
-from privet.training import Callback, Step, Storage, Training, read_plan
+from privet.training import Callback, Step, Storage, Training
+from privet.training.directory import read_plan
 from privet.training.observation.metrics_file import POINTS
 from privet.tuning.feasibility import Feasibility
 

@@ -4,29 +4,27 @@ Amplification by sampling relies on the secrecy of the draw, so the random words
 They are an argument, so tests can supply their own.
 """
 
-from privet._utils.randomness import Words
+from privet._utils.randomness import Words as Words
 from privet.sampling.cyclic import CyclicPoisson
-from privet.sampling.draws import Indices, below, binomial, distinct, permutation
+from privet.sampling.draws import Indices as Indices
+from privet.sampling.draws import below as below
+from privet.sampling.draws import binomial as binomial
+from privet.sampling.draws import distinct as distinct
+from privet.sampling.draws import permutation as permutation
 from privet.sampling.fixed_size import FixedSize, FullBatch
 from privet.sampling.partitions import BallsInBins, FixedOrder, Shuffle
 from privet.sampling.poisson import Poisson, TruncatedPoisson
-from privet.sampling.scheme import ByEpoch, Scheme
+from privet.sampling.scheme import ByEpoch as ByEpoch
+from privet.sampling.scheme import Scheme
 
 __all__ = [
     "BallsInBins",
-    "ByEpoch",
     "CyclicPoisson",
     "FixedOrder",
     "FixedSize",
     "FullBatch",
-    "Indices",
     "Poisson",
     "Scheme",
     "Shuffle",
     "TruncatedPoisson",
-    "Words",
-    "below",
-    "binomial",
-    "distinct",
-    "permutation",
 ]

@@ -13,7 +13,8 @@ import numpy as np
 from privet import accounting
 from privet._utils.randomness import Words
 from privet._utils.registry import register
-from privet.accounting import Event, Release
+from privet.accounting import Event
+from privet.accounting.events import Release
 from privet.errors import count
 from privet.noise import Participation
 from privet.sampling.draws import Indices, distinct

@@ -11,7 +11,8 @@ from typing import ClassVar
 from privet import accounting
 from privet._utils.randomness import Words
 from privet._utils.registry import register
-from privet.accounting import Event, Release
+from privet.accounting import Event
+from privet.accounting.events import Release
 from privet.errors import InvalidArgumentError, count, positive
 from privet.sampling.draws import Indices, binomial, distinct, uniform
 from privet.sampling.scheme import Scheme, check_size

@@ -13,7 +13,8 @@ import numpy as np
 
 from privet._utils.randomness import Words
 from privet._utils.registry import Part, is_own_kind
-from privet.accounting import ADJACENCIES, BallsInBinsEvent, Release, ShuffledEvent, epochs
+from privet.accounting import BallsInBinsEvent, ShuffledEvent
+from privet.accounting.events import ADJACENCIES, Release, epochs
 from privet.errors import InvalidArgumentError
 from privet.noise import Participation
 from privet.sampling.draws import Indices

@@ -324,7 +324,7 @@ class Boolean(Column):
 
     def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
         """Return whether each cell means yes or no."""
-        return self._signs(cells) != 0
+        return np.asarray(self._signs(cells) != 0)
 
     def _signs(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
         known = {_folded(text): -1.0 for text in self.false} | {_folded(text): 1.0 for text in self.true}

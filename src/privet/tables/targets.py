@@ -100,7 +100,7 @@ class Classification(Target):
 
     def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
         """Return whether each cell is one of the classes."""
-        return match(cells, self.classes) >= 0
+        return np.asarray(match(cells, self.classes) >= 0)
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.str_]:
         """Return the class with the highest of K scores or probabilities, outputs (N, K)."""

@@ -4,9 +4,11 @@ Each sink is a `privet.Callback`. Its library is an extra, imported when the sin
 """
 
 from privet.tracking.mlflow import MLflow
-from privet.tracking.sink import Sink
-from privet.tracking.sinks import SINKS, make_sink, open_sinks
 from privet.tracking.tensorboard import TensorBoard
 from privet.tracking.wandb import WandB
 
-__all__ = ["SINKS", "MLflow", "Sink", "TensorBoard", "WandB", "make_sink", "open_sinks"]
+__all__ = [
+    "MLflow",
+    "TensorBoard",
+    "WandB",
+]

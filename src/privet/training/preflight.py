@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import preserve_generators, seed_generators
-from privet.accounting import unit
+from privet.accounting.privacy_unit import find_unit
 from privet.collate import Collate, collate_one, copy_batch, find_floats
 from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import Examples, split_batch, split_rows
@@ -113,7 +113,7 @@ class Preflight:
         if self.spec is not None:
             self.rows.floats = frozenset(find_floats(self.spec))
             return self._make_from_spec()
-        self.note = SHAPES_WERE_READ.format(unit=unit(self.plan.unit).counted)
+        self.note = SHAPES_WERE_READ.format(unit=find_unit(self.plan.unit).counted)
         groups = self._first_examples()
         if not isinstance(self.rows.dataset, BatchDataset) and self.rows.collate is not None:
             with preserve_generators():

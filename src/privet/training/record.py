@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from privet._utils.unique import Unique
-from privet.accounting import DEFAULT_ACCOUNTANT
+from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.gradients.core.state.guard import restore_left

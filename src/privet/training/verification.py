@@ -7,13 +7,13 @@ __all__ = ["Verified", "verify"]
 from dataclasses import dataclass
 from pathlib import Path
 
-from privet.accounting import DEFAULT_ACCOUNTANT
+from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.accounting.rounding import format_up
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import History, read_history, verify_anchor
-from privet.training import checkpoint, read_plan
-from privet.training.directory import LEDGER
+from privet.training import checkpoint
+from privet.training.directory import LEDGER, read_plan
 
 
 @dataclass(frozen=True)

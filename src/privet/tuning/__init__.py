@@ -3,7 +3,7 @@
 from privet.accounting.composition.selection import PoissonTrials, TruncatedNegativeBinomial, geometric, logarithmic
 from privet.tuning.feasibility import Feasibility, assess
 from privet.tuning.scaling import Setting, diagonal
-from privet.tuning.trials import PaidScore, PublicScore, TrialResult, calibrate, guarantee, search
+from privet.tuning.trials import PaidScore, PublicScore, TrialResult, calibrate_search, search, state_search
 
 __all__ = [
     "Feasibility",
@@ -14,10 +14,10 @@ __all__ = [
     "TrialResult",
     "TruncatedNegativeBinomial",
     "assess",
-    "calibrate",
+    "calibrate_search",
     "diagonal",
     "geometric",
-    "guarantee",
     "logarithmic",
     "search",
+    "state_search",
 ]

@@ -25,7 +25,8 @@ import numpy as np
 from privet.accounting.classic import gaussian
 from privet.errors import InvalidArgumentError, count
 from privet.noise import Correlated, Gaussian
-from privet.plan import Plan, PrivacyMechanism, calibrate
+from privet.plan import Plan, PrivacyMechanism
+from privet.plan.calibration import calibrate
 from privet.sampling import Poisson
 from privet.tuning.defaults import choose_model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["PaidScore", "PublicScore", "S", "Score", "TrialResult", "calibrate", "guarantee", "search"]
+__all__ = ["PaidScore", "PublicScore", "S", "Score", "TrialResult", "calibrate_search", "search", "state_search"]
 
 import math
 from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class TrialResult(Generic[S]):
     guarantee: SelectionGuarantee
 
 
-def guarantee(plans: Sequence[Plan], *, score: Score, number: TrialDistribution) -> SelectionGuarantee:
+def state_search(plans: Sequence[Plan], *, score: Score, number: TrialDistribution) -> SelectionGuarantee:
     """Return the guarantee of a search over these plans, without touching data.
 
     Args:
@@ -138,13 +138,13 @@ def guarantee(plans: Sequence[Plan], *, score: Score, number: TrialDistribution)
     )
 
 
-def calibrate(plan: Plan, epsilon: float, *, score: Score, number: TrialDistribution) -> Plan:
+def calibrate_search(plan: Plan, epsilon: float, *, score: Score, number: TrialDistribution) -> Plan:
     """Return the plan with the noise for which a whole search over candidates with this plan meets (ε, δ).
 
     Args:
         plan: plan without a noise multiplier.
         epsilon: target ε > 0 of the search, never exceeded.
-        score, number: as for `guarantee`.
+        score, number: as for `state_search`.
 
     Raises:
         InvalidArgumentError: the plan already has a noise multiplier, or the target cannot be met.
@@ -156,7 +156,7 @@ def calibrate(plan: Plan, epsilon: float, *, score: Score, number: TrialDistribu
         return replace(plan, noise=replace(plan.noise, multiplier=multiplier))
 
     def spent(multiplier: float) -> float:
-        return guarantee([with_multiplier(multiplier)], score=score, number=number).epsilon
+        return state_search([with_multiplier(multiplier)], score=score, number=number).epsilon
 
     return with_multiplier(smallest_multiplier(spent, positive("epsilon", epsilon)))
 
@@ -181,7 +181,7 @@ def search(
         The best trial and the guarantee of the whole search; nothing about the others.
 
     Raises:
-        InvalidArgumentError: as for `guarantee`; or `train` returned something else.
+        InvalidArgumentError: as for `state_search`; or `train` returned something else.
 
     Guarantee:
         Every trial draws its setting and randomness afresh, so all are the same mechanism, whose output (setting, model, score)
@@ -192,7 +192,7 @@ def search(
     Source:
         Papernot, Steinke 2022, "Hyperparameter Tuning with Rényi Differential Privacy", Theorems 2 and 6.
     """
-    promise = guarantee([plan for plan, _ in candidates], score=score, number=number)
+    promise = state_search([plan for plan, _ in candidates], score=score, number=number)
     source = SecureSource()
     best: tuple[float, S, Training] | None = None
     for _ in range(number.quantile(_uniform(source))):

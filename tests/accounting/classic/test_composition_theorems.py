@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import Event, composed_epsilon, epsilon
+from privet.accounting import Event, epsilon
+from privet.accounting.queries import composed_epsilon
 
 ABADI = {"sampling_rate": 0.01, "noise_multiplier": 4.0, "steps": 10_000, "delta": 1e-5}
 

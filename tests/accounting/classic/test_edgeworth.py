@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from privet import accounting
-from privet.accounting import Event, composed_epsilon, edgeworth
+from privet.accounting import Event, edgeworth
 from privet.accounting.classic.edgeworth import _directions, _refined_distance
+from privet.accounting.queries import DIRECTIONS, composed_epsilon
 from privet.errors import InvalidArgumentError
 
 
@@ -96,7 +96,7 @@ def test_refined_distances_beat_berry_esseen_for_many_releases():
 
 
 def test_it_is_never_a_bound_a_target_or_part_of_a_statement():
-    assert "too small" in accounting.DIRECTIONS["edgeworth"]
+    assert "too small" in DIRECTIONS["edgeworth"]
     import privet
 
     plan = privet.Plan(

@@ -7,16 +7,8 @@ from dataclasses import replace
 import mpmath as mp
 import pytest
 
-from privet.accounting import (
-    EpsilonDeltaEvent,
-    Event,
-    FixedSizeEvent,
-    LaplaceEvent,
-    RandomizedResponseEvent,
-    composed_delta,
-    composed_deltas,
-    composed_epsilon,
-)
+from privet.accounting import EpsilonDeltaEvent, Event, FixedSizeEvent, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.queries import composed_delta, composed_deltas, composed_epsilon
 
 mp.mp.dps = 60
 

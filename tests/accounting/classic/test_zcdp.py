@@ -14,10 +14,10 @@ from privet.accounting import (
     LaplaceEvent,
     RandomizedResponseEvent,
     TruncatedPoissonEvent,
-    composed_epsilon,
     rdp,
     zcdp,
 )
+from privet.accounting.queries import composed_epsilon
 from privet.errors import InvalidArgumentError
 
 

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from privet.accounting import BallsInBinsEvent, Event, TruncatedPoissonEvent, composed_epsilon
+from privet.accounting import BallsInBinsEvent, Event, TruncatedPoissonEvent
 from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
+from privet.accounting.queries import composed_epsilon
 from privet.accounting.rdp.accountant import ORDERS
 from privet.errors import InvalidArgumentError
 

@@ -2,7 +2,9 @@ import math
 
 import pytest
 
-from privet.accounting import ADJACENCIES, Event, FixedSizeEvent, composed_epsilon, parallel_epsilon
+from privet.accounting import Event, FixedSizeEvent, parallel_epsilon
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import composed_epsilon
 from privet.errors import InvalidArgumentError
 
 CHEAP, DEAR = [Event(0.01, 2.0, 100)], [Event(0.05, 1.5, 300), Event(1.0, 30.0, 2)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import logsumexp
 
-from privet.accounting import Event, composed_epsilon
+from privet.accounting import Event
 from privet.accounting.composition.selection import (
     PoissonTrials,
     SelectionGuarantee,
@@ -23,6 +23,7 @@ from privet.accounting.composition.selection import (
     logarithmic,
     total_epsilon,
 )
+from privet.accounting.queries import composed_epsilon
 from privet.accounting.rdp.accountant import ORDERS
 from privet.errors import InvalidArgumentError
 

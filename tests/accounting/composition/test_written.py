@@ -14,12 +14,10 @@ from privet.accounting import (
     RandomizedResponseEvent,
     ShuffledEvent,
     TruncatedPoissonEvent,
-    composed_delta,
-    composed_epsilon,
-    parse_composition,
     read_composition,
 )
-from privet.accounting.composition.written import MECHANISMS
+from privet.accounting.composition.written import MECHANISMS, parse_composition
+from privet.accounting.queries import composed_delta, composed_epsilon
 from privet.errors import InvalidArgumentError
 
 TOML = """

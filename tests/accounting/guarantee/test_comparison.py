@@ -6,7 +6,8 @@ import math
 import pytest
 
 from privet import Plan
-from privet.accounting import ACCOUNTANTS, DIRECTIONS, compare
+from privet.accounting import compare
+from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.clipping import Flat, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian

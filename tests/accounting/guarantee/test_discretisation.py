@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from privet.accounting import ACCOUNTANTS, Event, FixedSizeEvent, composed_epsilon, pld, rdp
+from privet.accounting import Event, FixedSizeEvent, pld, rdp
 from privet.accounting.guarantee.discretisation import discretisation
+from privet.accounting.queries import ACCOUNTANTS, composed_epsilon
 
 SAMPLED, QUERY = [Event(0.01, 1.3, 700)], {"delta": 1e-5, "adjacency": "add-remove"}
 

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privet.accounting import ADJACENCIES, DIRECTIONS, Event
+from privet.accounting import Event
+from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.promise import NOT_COVERED
 from privet.accounting.guarantee.statement import Guarantee, explain_meaning
 from privet.accounting.privacy_unit import group_unit
+from privet.accounting.queries import DIRECTIONS
 
 
 def guarantee(**changes):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from privet.accounting import Event, FixedSizeEvent, composed_delta, composed_deltas
+from privet.accounting import Event, FixedSizeEvent
 from privet.accounting.guarantee import tradeoff
+from privet.accounting.queries import composed_delta, composed_deltas
 from privet.errors import InvalidArgumentError
 
 RATES = np.array([0.0, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 1.0])

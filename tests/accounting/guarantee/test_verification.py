@@ -9,16 +9,16 @@ import pytest
 
 from privet import Plan
 from privet.accounting import (
-    ADJACENCIES,
     BallsInBinsEvent,
     Event,
     FixedSizeEvent,
     LaplaceEvent,
     RandomizedResponseEvent,
     TruncatedPoissonEvent,
-    composed_epsilon,
 )
+from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee.verification import TOLERANCE, verify_epsilon
+from privet.accounting.queries import composed_epsilon
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privet.accounting import BallsInBinsEvent, Event, FixedSizeEvent, composed_epsilon
+from privet.accounting import BallsInBinsEvent, Event, FixedSizeEvent
 from privet.accounting.pld import composition, event_losses
 from privet.accounting.pld.composition import Composer
 from privet.accounting.pld.discrete_loss import nodes
 from privet.accounting.pld.grid_selection import first_grids, forecast
+from privet.accounting.queries import composed_epsilon
 
 PLANS = {
     "two": ([Event(0.02, 1.3, 2)], "add-remove"),

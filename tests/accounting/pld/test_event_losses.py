@@ -10,22 +10,12 @@ from dp_accounting import NeighboringRelation, SampledWithoutReplacementDpEvent,
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
-from privet.accounting import (
-    ADJACENCIES,
-    BallsInBinsEvent,
-    Event,
-    FixedSizeEvent,
-    ShuffledEvent,
-    TruncatedPoissonEvent,
-    combined,
-    composed_delta,
-    composed_epsilon,
-    composed_multiplier,
-    epochs,
-)
+from privet.accounting import BallsInBinsEvent, Event, FixedSizeEvent, ShuffledEvent, TruncatedPoissonEvent, combined
 from privet.accounting.classic.shuffle_lower_bound import epsilon_lower_bound
+from privet.accounting.events import ADJACENCIES, epochs
 from privet.accounting.guarantee import verification
 from privet.accounting.pld import event_losses
+from privet.accounting.queries import composed_delta, composed_epsilon, composed_multiplier
 from privet.errors import InvalidArgumentError
 
 TRUNCATED = TruncatedPoissonEvent(0.01, 1.3, 500, examples=20_000, largest_batch=260)
@@ -127,7 +117,7 @@ def test_estimated_norms_against_simulated_sensitivities():
     mu = draws / sigma
     profile = ndtr(mu / 2 - at / mu) - math.exp(at) * ndtr(-mu / 2 - at / mu)
     truth, error = profile.mean(), 5.5 * profile.std() / math.sqrt(len(draws))
-    from privet.accounting import composed_delta
+    from privet.accounting.queries import composed_delta
 
     found = composed_delta([Event(1.0, sigma, projections=30)], epsilon=at)
     assert truth - error <= found <= (truth + error) * 1.02

@@ -8,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from privet.accounting import (
-    EpsilonDeltaEvent,
-    Event,
-    LaplaceEvent,
-    RandomizedResponseEvent,
-    composed_delta,
-    composed_epsilon,
-)
+from privet.accounting import EpsilonDeltaEvent, Event, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.queries import composed_delta, composed_epsilon
 from privet.errors import InvalidArgumentError
 
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from privet.accounting import Event, composed_delta, composed_epsilon, composed_multiplier, epsilon
+from privet.accounting import Event, epsilon
+from privet.accounting.queries import composed_delta, composed_epsilon, composed_multiplier
 
 RELATIONS = {
     "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,

@@ -8,7 +8,8 @@ import torch
 from privet import data
 from privet.data.formats.table import load_table
 from privet.errors import InvalidArgumentError
-from privet.tables import UNDECLARED, Category, Classification, Ignore, Number, Regression, Schema, UserId, read_frame
+from privet.tables import Category, Classification, Ignore, Number, Regression, Schema, UserId, read_frame
+from privet.tables.cells import UNDECLARED
 
 ROWS = "age,kind,size,colour\n1,cat,-10,red\n2,dog,5,blue\n3,cat,1e3,\n4,ant,oops,red\n5,emu,7,green\n"
 PETS = Schema(

@@ -11,9 +11,9 @@ import torch
 from tiny_trainings import llama, lora, make_plan, trainer
 from transformers import TrainerCallback
 
-import privet
 from privet.errors import LedgerError
 from privet.integrations.transformers.checkpoints import STATE
+from privet.training.directory import read_plan
 
 STEPS = 8
 
@@ -142,7 +142,7 @@ def test_a_run_is_not_continued_under_another_plan(tmp_path):
     host = hosted(tmp_path, plan=make_plan(STEPS + 4))
     with pytest.raises(LedgerError, match=rf"another plan.*steps is {STEPS} there, {STEPS + 4} here.*read_plan"):
         host.train(resume_from_checkpoint=True)
-    hosted(tmp_path, plan=privet.training.read_plan(tmp_path / "ledger")).train(resume_from_checkpoint=True)
+    hosted(tmp_path, plan=read_plan(tmp_path / "ledger")).train(resume_from_checkpoint=True)
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 from privet import clipping
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear
 from privet.sparsification import Random, Ranked

@@ -8,7 +8,7 @@ from typing import Any
 
 from privet.clipping import Flat
 from privet.noise import Banded, BufferedToeplitz, NoiseMechanism, Tree
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, Poisson, Scheme
 from privet_experiments.claims import Claim
 from privet_experiments.recipe import Arm, Chart, Recipe

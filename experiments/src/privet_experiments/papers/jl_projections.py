@@ -7,7 +7,7 @@ __all__ = ["JL_SPEED"]
 from typing import Any
 
 from privet.clipping import Flat, Projected
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet_experiments.claims import Claim
 from privet_experiments.papers.sources import OVERVIEW

@@ -6,7 +6,7 @@ __all__ = ["OVERVIEW_FASHION_LOGISTIC"]
 
 from privet.clipping import Flat
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import OVERVIEW, TRAMER_BONEH

@@ -7,7 +7,7 @@ __all__ = ["PSASC_FASHION", "PSASC_MNIST"]
 from collections.abc import Mapping
 
 from privet.clipping import Flat
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet.schedules import ToZero
 from privet_experiments.claims import Claim, PublishedNumber

@@ -8,7 +8,7 @@ from typing import Any
 
 from privet.clipping import Flat
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Schedule
 from privet_experiments.claims import Claim, PublishedNumber

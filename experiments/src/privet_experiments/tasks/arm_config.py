@@ -10,10 +10,12 @@ from typing import Any, Protocol
 
 import torch
 
-from privet._utils.registry import decode, encode
+from privet._utils.registry import PARTS, decode, encode
 from privet.errors import InvalidArgumentError, choice, positive
 from privet.optim import scheduled_learning_rate
-from privet.plan import FORMAT, PARTS, Epochs, Plan
+from privet.plan import Plan
+from privet.plan.mechanism import Epochs
+from privet.plan.plan import FORMAT
 from privet.runs.config import Setup
 from privet.schedules import Schedule
 from privet_experiments.features import FEATURES

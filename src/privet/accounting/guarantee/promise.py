@@ -6,7 +6,7 @@ __all__ = ["NOT_COVERED", "PROGRAMS", "SETTING", "Promise", "promise_for"]
 
 from dataclasses import dataclass
 
-from privet.accounting.privacy_unit import Unit, unit
+from privet.accounting.privacy_unit import Unit, find_unit
 
 SETTING = "central (the trainer holds the raw data; only what is released is private)"
 PROGRAMS = (
@@ -70,7 +70,7 @@ class Promise:
 
 def promise_for(protected: str | Unit) -> Promise:
     """Return the promise for a privacy unit."""
-    counted = unit(protected).counted
+    counted = find_unit(protected).counted
     one_entry = _ONE_ENTRY.get(str(protected), _ONE_ENTRY[""])
     assumed = (_REMEMBERS_NOTHING, _READS_ALONE, _RULES_BY_ROW, one_entry)
     return Promise(*(tuple(text.format(counted) for text in texts) for texts in (_BY_CONSTRUCTION, _BY_CHECK, assumed)))

@@ -18,7 +18,7 @@ from typing import Any
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee.promise import NOT_COVERED, PROGRAMS, SETTING
 from privet.accounting.guarantee.tradeoff import Meaning
-from privet.accounting.privacy_unit import Unit, unit
+from privet.accounting.privacy_unit import Unit, find_unit
 from privet.accounting.queries import DIRECTIONS
 from privet.accounting.rounding import format_percent_down, format_percent_up, format_up
 
@@ -87,7 +87,7 @@ class Statement:
     @property
     def people(self) -> int:
         """Number of protected examples or users: more than `examples` if those are groups."""
-        return self.examples * unit(self.unit).size
+        return self.examples * find_unit(self.unit).size
 
     @property
     def direction(self) -> str:
@@ -222,7 +222,7 @@ class Guarantee(Statement):
         return (*self.queries, self._accounting(), self._how(), self._sampling())
 
     def _also_released(self) -> tuple[str, ...]:
-        nothing = f"nothing else by the training steps (no loss, no norm, no number of sampled {unit(self.unit).counted}s)"
+        nothing = f"nothing else by the training steps (no loss, no norm, no number of sampled {find_unit(self.unit).counted}s)"
         return (f"Also released: {'; '.join([nothing, *self.beside])}.",)
 
     def _accounting(self) -> str:
@@ -236,7 +236,7 @@ class Guarantee(Statement):
         )
         amplification = (
             f"Without amplification by sampling, ε would be {format_up(self.epsilon_without_sampling)}: the same steps against "
-            f"an attacker who knows which {unit(self.unit).counted}s take part in which step."
+            f"an attacker who knows which {find_unit(self.unit).counted}s take part in which step."
             if self.epsilon_without_sampling > self.epsilon
             else "No amplification by sampling is claimed."
         )
@@ -249,7 +249,7 @@ class Guarantee(Statement):
         )
 
     def _how(self) -> str:
-        counted = unit(self.unit).counted
+        counted = find_unit(self.unit).counted
         contribution = (
             f"bounds the contribution of each {counted} to {self.sensitivity:g} in L2 norm"
             if self.bounded

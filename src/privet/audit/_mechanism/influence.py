@@ -11,8 +11,8 @@ from scipy import stats
 from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr, ndtri
 
-from privet import accounting
 from privet.accounting.events import MULTIPLIER_RANGE, GaussianRelease, Release
+from privet.accounting.queries import composed_epsilon
 from privet.audit.observations import Observations
 from privet.audit.probe import Array
 from privet.plan import Plan
@@ -198,7 +198,7 @@ def scaled_epsilon(plan: Plan, ratio: float) -> float:
     if not ratio < _LARGEST:
         return math.inf
     events = [_divide_noise(event, ratio) for event in plan.events()]
-    return accounting.composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency)
+    return composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency)
 
 
 def _divide_noise(event: Release, ratio: float) -> Release:

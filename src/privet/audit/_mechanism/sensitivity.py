@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privet.accounting import unit
+from privet.accounting.privacy_unit import find_unit
 from privet.audit.checks import Check, deterministic_check
 from privet.audit.observations import rules_per_step
 from privet.audit.probe import Array, Layout, Probe, ProbeData, Trace, Trainer
@@ -57,7 +57,7 @@ def checks(plan: Plan, layout: Layout, trainer: Trainer) -> list[Check]:
         for kind, rows in batches.items():
             change = _largest_change(plan, _train(plan, layout, trainer, rows, tied), rest, layout)
             largest[kind] = max(largest[kind], change) if math.isfinite(change) else math.inf
-    counted = unit(plan.unit).counted  # "example", or "user"
+    counted = find_unit(plan.unit).counted  # "example", or "user"
     return [
         deterministic_check(
             f"one {counted} that is {kind}", f"changes the sum by {change:.6g} of the sensitivity", holds=change <= _SLACK

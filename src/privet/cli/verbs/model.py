@@ -9,8 +9,12 @@ from typing import Annotated
 
 import typer
 
-from privet import artifact, data
-from privet.artifact import ENDINGS, FORMATS, MISFITS, MisfitError, Predictions, Predictor
+from privet import data
+from privet.artifact import MisfitError, Predictions, Predictor
+from privet.artifact.answers import ENDINGS, check_ending, list_columns, write_predictions
+from privet.artifact.encoding import MISFITS
+from privet.artifact.export import FORMATS, choose_format
+from privet.artifact.predictor import load
 from privet.cli.destination import check_destination
 from privet.cli.output import Json, answer
 from privet.data.catalogue import published_sets
@@ -53,14 +57,14 @@ def predict(
     """
     choice("--misfits", misfits, MISFITS)
     check_destination(out, ENDINGS, force=force, source=Path(rows))
-    artifact.check_ending(out)
-    model = artifact.load(run, device=device)
+    check_ending(out)
+    model = load(run, device=device)
     try:
         found = _answer_public_set(model, rows) if rows in published_sets() else model.answer(rows, misfits=misfits)
     except MisfitError as error:
         raise MisfitError(error.found, _FIX if model.schema else error.fix) from None
-    columns = artifact.list_columns(found, model.description)
-    artifact.write_predictions(out, columns)
+    columns = list_columns(found, model.description)
+    write_predictions(out, columns)
     lines = [f"Predictions for {len(found.values):,} rows: {out}", f"Columns: {', '.join(columns)}"]
     if found.misfits.number:
         lines.append(f"Values that did not fit, and became what the schema says: {found.misfits.number:,}")
@@ -88,8 +92,8 @@ def export(
     if to is not None:
         choice("--to", to, FORMATS)
     check_destination(out, () if to else (ending for ending, _ in FORMATS.values()), force=force)
-    form = artifact.choose_format(out, to)
-    artifact.load(run).export(out, form)
+    form = choose_format(out, to)
+    load(run).export(out, form)
     answer(json, {"out": str(out), "format": form}, f"Network as {form}: {out}")
 
 

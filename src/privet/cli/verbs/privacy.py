@@ -11,10 +11,12 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from privet.accounting import ACCOUNTANTS, ADJACENCIES, DIRECTIONS, compare
+from privet.accounting import compare
+from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
 from privet.accounting.guarantee.verification import verify_epsilon
+from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.accounting.rounding import format_up
 from privet.cli import options, parts
 from privet.cli.compositions import CompositionFile, answer_composition
@@ -22,7 +24,8 @@ from privet.cli.output import Json, answer
 from privet.cli.topics import PRIVACY, SAMPLING
 from privet.errors import InvalidArgumentError, PrivetError, choice
 from privet.noise import Gaussian
-from privet.plan import PrivacyMechanism, calibrate
+from privet.plan import PrivacyMechanism
+from privet.plan.calibration import calibrate
 
 Examples = Annotated[int, typer.Option(help="Public number of examples in the data set.", rich_help_panel=SAMPLING)]
 _Value = TypeVar("_Value")

@@ -13,6 +13,7 @@ import typer
 
 from privet import tables
 from privet.cli.output import Json, answer
+from privet.tables.frames import ENDINGS
 from privet.tables.toml import OPEN, kind_of
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Draft and check the public schema of a table.")
@@ -20,7 +21,7 @@ _PRIVATE = (
     "These counts come from private rows: they are for the owner of the table, and must not be released. "
     "A schema that is changed because of them is no longer public."
 )
-File = Annotated[Path, typer.Argument(metavar="FILE", help=f"Table that ends in {', '.join(tables.ENDINGS)}.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help=f"Table that ends in {', '.join(ENDINGS)}.")]
 
 
 @app.command("draft")

@@ -10,7 +10,8 @@ from pathlib import Path
 from privet.data.classes import require_targets
 from privet.data.dataset import DataSet, to_tensors
 from privet.errors import InvalidArgumentError
-from privet.tables import Frame, Schema, read_frame
+from privet.tables import Schema, read_frame
+from privet.tables.frames import Frame
 
 
 def load_table(source: object, *, schema: Schema | str | Path, target: str | None = None, test: object = None) -> DataSet:

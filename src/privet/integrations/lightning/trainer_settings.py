@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from privet.errors import InvalidArgumentError, PrivetWarning
 from privet.plan import Plan
-from privet.training import check_plan, holds_run
+from privet.training.directory import check_plan, holds_run
 
 
 @dataclass(frozen=True)

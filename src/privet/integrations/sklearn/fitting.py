@@ -40,10 +40,14 @@ from privet.integrations.sklearn.public_facts import (
     read_target,
     with_target,
 )
+from privet.models.networks import FOR_TABLES, check_task
 from privet.plan import Plan
+from privet.plan.calibration import calibrate
 from privet.runs.tasks import Task, number_features, task_of
 from privet.sampling import Poisson
-from privet.tables import Frame, Schema, Target
+from privet.tables import Schema
+from privet.tables.frames import Frame
+from privet.tables.targets import Target
 from privet.training import Storage, Training
 from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
 from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
@@ -157,14 +161,14 @@ class PrivateEstimator(LearnsPrivately, BaseEstimator):  # type: ignore[misc]
         task = task_of(dataset, getattr(schema.task, "priors", ()) or None)
         facts: dict[str, Any] = {"task": task.name, "epsilon": self.epsilon, "delta": self.delta}
         name = self.model or choose_model(frame.rows, dataset.input_shape, schema=True, **facts)
-        models.check_task(name, task.name)
+        check_task(name, task.name)
         reads = max(_READS, _PASSES * frame.rows)
         chosen = choose_defaults(name, frame.rows, steps=self.steps, batch_size=self.batch_size, reads=reads, **facts)
         plan = Plan(
             examples=frame.rows, sampling=Poisson(min(chosen.batch_size, frame.rows)), steps=chosen.steps,
             clipping=Flat(chosen.bound if self.bound is None else self.bound), delta=self.delta, schema=schema,
         )  # fmt: skip
-        options = {"numbers": list(number_features(schema))} if name in models.FOR_TABLES else {}
+        options = {"numbers": list(number_features(schema))} if name in FOR_TABLES else {}
         architecture = Architecture(name, dataset.input_shape, task.outputs, options | (self.model_options or {}))
         return Preparation(schema, dataset, task, plan, architecture, chosen)
 
@@ -299,4 +303,4 @@ class PrivateEstimator(LearnsPrivately, BaseEstimator):  # type: ignore[misc]
 
 @lru_cache(maxsize=128)
 def _calibrated(plan: Plan, epsilon: float) -> Plan:
-    return plan.calibrate(epsilon)
+    return calibrate(epsilon)

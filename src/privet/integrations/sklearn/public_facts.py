@@ -27,9 +27,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from privet.errors import InvalidArgumentError, choice
-from privet.tables import Frame, Number, Schema, Target, read_frame
+from privet.tables import Number, Schema, read_frame
 from privet.tables.cells import Words, match, parse_numbers, to_cells, to_number, to_words
-from privet.tables.frames import read_series
+from privet.tables.frames import Frame, read_series
+from privet.tables.targets import Target
 
 Bounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 Labels = NDArray[np.generic]

@@ -16,7 +16,7 @@ from privet.errors import InvalidArgumentError, PrivetError
 from privet.integrations.sklearn.fitting import Preparation, PrivateEstimator
 from privet.plan import Plan
 from privet.training import Training
-from privet.tuning import PublicScore, calibrate, geometric, search
+from privet.tuning import PublicScore, calibrate_search, geometric, search
 
 _Estimator = TypeVar("_Estimator", bound=PrivateEstimator)
 
@@ -101,7 +101,7 @@ def tune(
 
     criterion = PublicScore(score)
     candidates = [
-        (calibrate(with_setting(setting).prepare(X, y).plan, estimator.epsilon, score=criterion, number=law), setting)
+        (calibrate_search(with_setting(setting).prepare(X, y).plan, estimator.epsilon, score=criterion, number=law), setting)
         for setting in settings
     ]
     estimator.check_unspent()

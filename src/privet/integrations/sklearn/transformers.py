@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet.errors import InvalidArgumentError
 from privet.integrations.sklearn.public_facts import Bounds, declare_numbers, read_booleans, read_rows
-from privet.tables import Category, Column, Frame
+from privet.tables import Category
 from privet.tables.cells import mark_missing
+from privet.tables.columns import Column
+from privet.tables.frames import Frame
 
 
 class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]

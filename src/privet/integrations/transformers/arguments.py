@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from privet.errors import InvalidArgumentError
-from privet.plan import Plan, epochs
+from privet.plan import Plan
+from privet.plan.mechanism import epochs
 
 _OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "no")
 

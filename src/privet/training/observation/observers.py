@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privet.accounting import DEFAULT_ACCOUNTANT
+from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from privet.clipping import Rule
 from privet.errors import UnsupportedModelError
 from privet.plan import Plan
-from privet.sparsification import Masks
+from privet.sparsification.drawing import Masks
 from privet.training.checkpoint import Stateful
 from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler
 from privet.training.manifest.parts import wrapped

@@ -8,7 +8,7 @@ from typing import Any
 
 from privet.clipping import Flat, Unclipped
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import FullBatch, Poisson
 from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import BU

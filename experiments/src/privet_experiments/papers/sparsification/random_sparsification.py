@@ -9,7 +9,7 @@ from typing import Any
 
 from privet.clipping import Flat, Unclipped
 from privet.noise import Gaussian
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson, Shuffle
 from privet.sparsification import Random
 from privet_experiments.claims import Claim, PublishedNumber

@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["RS_RANKED"]
 
 from privet.clipping import Flat
-from privet.plan import epochs
+from privet.plan.mechanism import epochs
 from privet.sampling import Poisson
 from privet.sparsification import Random, Ranked
 from privet_experiments.claims import Claim

@@ -10,7 +10,8 @@ from typing import Any
 
 from privet._utils.registry import encode
 from privet.errors import InvalidArgumentError, between, choice, count, positive
-from privet.plan import FORMAT, Plan
+from privet.plan import Plan
+from privet.plan.plan import FORMAT
 from privet.sampling import Poisson
 
 METHODS = ("federated", "users", "examples", "constant")
