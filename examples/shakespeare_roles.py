@@ -18,7 +18,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import privet
-from privet.plan.calibration import calibrate
 
 # Public: the letters that the model knows, and the lengths to which text is cut.
 ALPHABET = "\n abcdefghijklmnopqrstuvwxyz'.,;:?!-"
@@ -122,7 +121,7 @@ def main():
         noise=privet.noise.Gaussian(0.0 if math.isinf(options.epsilon) else None, non_private=math.isinf(options.epsilon)),
     )
     if math.isfinite(options.epsilon):
-        plan = calibrate(epsilon=options.epsilon)
+        plan = plan.calibrate(epsilon=options.epsilon)
 
     torch.manual_seed(options.seed)
     model = LanguageModel()

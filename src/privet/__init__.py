@@ -96,11 +96,11 @@ _PLACES = {
     "Storage": "training",
     "Training": "training",
     "clipped_sum": "gradients",
-    "epochs": "plan",
-    "load": "artifact",
+    "epochs": "plan.mechanism",
+    "load": "artifact.predictor",
     "per_example_gradients": "gradients",
     "per_example_norms": "gradients",
-    "register": "plan",
+    "register": "_utils.registry",
 }
 
 

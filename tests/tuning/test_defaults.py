@@ -12,7 +12,6 @@ from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.plan import Plan
-from privet.plan.calibration import calibrate
 from privet.sampling import Poisson
 from privet.tuning.defaults import choose_defaults, choose_learning_rate, choose_model
 
@@ -27,7 +26,7 @@ def plan_of(chosen, count, epsilon=None, multiplier=None):
         delta=1 / (10 * count),
         noise=Gaussian(multiplier, non_private=multiplier == 0),
     )  # fmt: skip
-    return plan if epsilon is None else calibrate(epsilon)
+    return plan if epsilon is None else plan.calibrate(epsilon)
 
 
 def noise_at_the_end(plan, rate, momentum):

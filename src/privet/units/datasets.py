@@ -144,7 +144,7 @@ class Users(_Units):
     (tensor([10., 10., 10.]), tensor([ True, False, False]))
     """
 
-    privacy_unit = "one user"
+    privacy_unit: str | Unit = "one user"
 
     def __init__(
         self,

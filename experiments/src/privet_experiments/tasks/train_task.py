@@ -17,7 +17,6 @@ from privet import models
 from privet.data import DataSet
 from privet.evaluation import Evaluation, evaluate, evaluate_regression
 from privet.gradients.core.losses import LossFunction
-from privet.plan.calibration import calibrate
 from privet.runs.tasks import cross_entropy
 from privet.training import Training
 from privet_experiments.features import of_sequences
@@ -48,7 +47,7 @@ class Objective:
         assert examples.test is not None  # `load` refuses others
         plan = settings.plan_for(len(examples.train))
         if settings.epsilon is not None:
-            plan = calibrate(settings.epsilon)
+            plan = plan.calibrate(settings.epsilon)
         setup = settings.setup(str(job.examples.data), job.rate, job.seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)

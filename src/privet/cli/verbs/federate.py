@@ -24,7 +24,6 @@ from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.data import load
 from privet.errors import InvalidArgumentError, choice
 from privet.plan import Plan
-from privet.plan.calibration import calibrate
 from privet.runs import federated_run
 from privet.runs.federated_run import FederatedSetup
 from privet.tables import Schema
@@ -205,7 +204,7 @@ def federate(
         schema=dataset.schema,
         **given,  # parts for which there is no option
     )
-    plan = plan if epsilon is None else calibrate(epsilon)
+    plan = plan if epsilon is None else plan.calibrate(epsilon)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or new_run_directory(data, chosen.model)
     with resumable(directory, "federate"), open_sinks(log or (), directory, shown_settings(setup, plan), "--log") as sinks:

@@ -18,7 +18,6 @@ from privet.convex.perturbation import Perturbation
 from privet.data import load
 from privet.errors import InvalidArgumentError, choice
 from privet.evaluation.plain import to_plain
-from privet.plan.calibration import calibrate
 from privet.report.estimates import headline
 from privet.runs import scale_targets
 from privet.runs.convex_run import ConvexOutcome, describe_data, fit_and_write
@@ -95,7 +94,7 @@ def fit(
         examples=examples, features=features, loss=loss, mechanism=kind(noise_multiplier), regularisation=usual, delta=delta,
         adjacency=adjacency, radius=radius, intercept=intercept, source=noise_source,
     )  # fmt: skip
-    plan = plan if epsilon is None else calibrate(epsilon)
+    plan = plan if epsilon is None else plan.calibrate(epsilon)
     chosen = {"regularisation": usual} if regularisation is None else {}
     outcome = fit_and_write(plan, dataset, out, data=data, license=license, device=device, defaults=chosen)
     _print_outcome(outcome, json)

@@ -25,7 +25,6 @@ from privet.data import load
 from privet.errors import InvalidArgumentError
 from privet.noise import Banded
 from privet.plan import Plan
-from privet.plan.calibration import calibrate
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.tables import Schema
 from privet.tracking.sinks import make_sink, open_sinks
@@ -269,7 +268,7 @@ def train(
             class_counts=parts.class_counts(class_counts_epsilon, delta, adjacency),
         )  # fmt: skip
     plan = replace(plan, schema=dataset.schema)
-    plan = plan if epsilon is None else calibrate(epsilon)
+    plan = plan if epsilon is None else plan.calibrate(epsilon)
     setup = replace(setup, learning_rate=chosen.learning_rate(learning_rate, setup, plan, scale_from), defaults=chosen.values)
     shared = None if budget_file is None else Budget(budget_file, budget_part)
     directory = out or new_run_directory(data, chosen.model)

@@ -42,7 +42,6 @@ from privet.integrations.sklearn.public_facts import (
 )
 from privet.models.networks import FOR_TABLES, check_task
 from privet.plan import Plan
-from privet.plan.calibration import calibrate
 from privet.runs.tasks import Task, number_features, task_of
 from privet.sampling import Poisson
 from privet.tables import Schema
@@ -303,4 +302,4 @@ class PrivateEstimator(LearnsPrivately, BaseEstimator):  # type: ignore[misc]
 
 @lru_cache(maxsize=128)
 def _calibrated(plan: Plan, epsilon: float) -> Plan:
-    return calibrate(epsilon)
+    return plan.calibrate(epsilon)
