@@ -4,8 +4,8 @@ from torch import nn
 
 from privet import models
 from privet.errors import InvalidArgumentError
-from rounding import assert_equal_up_to_rounding
 from privet.models.networks import is_pretrained
+from rounding import assert_equal_up_to_rounding
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 UNFIT = {("edge-cnn", (1, 8, 8)), ("cnn", (1, 8, 8)), ("relu-cnn", (1, 8, 8))}
