@@ -144,7 +144,7 @@ class Simulation:
         check_distinct(data)
         if isinstance(clients, list | tuple) and len({id(each) for each in clients}) < len(clients):
             raise InvalidArgumentError("clients", "with one object twice", "different clients", "A client belongs to one entry.")
-        self.clients, self.privacy_unit, self.program = len(data), data.privacy_unit, local.program(loss_fn)
+        self.clients, self.privacy_unit, self.program = len(data), str(data.privacy_unit), local.program(loss_fn)
         self.device = next(iter(parameters.values())).device
         self._reader = ExampleReader(data)
         self.vectorised = self._try({name: each.detach() for name, each in parameters.items()}, vectorise)

@@ -192,7 +192,7 @@ class BatchDataset(Dataset[Any], ABC):
             its own index alone. For Privet's own data sets only: all others receive one index at a time.
     """
 
-    privacy_unit: str = EXAMPLE
+    privacy_unit: str | Unit = EXAMPLE
     row_wise: bool = False
 
     @abstractmethod

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset
 
 from privet._utils.randomness import Seeds
-from privet.accounting.privacy_unit import Unit, group_unit
+from privet.accounting.privacy_unit import group_unit
 from privet.collate import Collate
 from privet.errors import USER_ERRORS, InvalidArgumentError, count
 from privet.gradients.core.examples import Examples
@@ -144,7 +144,7 @@ class Users(_Units):
     (tensor([10., 10., 10.]), tensor([ True, False, False]))
     """
 
-    privacy_unit: str | Unit = "one user"
+    privacy_unit = "one user"
 
     def __init__(
         self,
