@@ -16,7 +16,8 @@ from scipy.special import gammaincinv, gammaln
 from privet.audit.probe import Array, Layout, Probe, Trace
 from privet.clipping import Projected, Rule
 from privet.plan import Plan
-from privet.sparsification import Sparsification, Timetable
+from privet.sparsification import Sparsification
+from privet.sparsification.kinds import Timetable
 from privet.training.state.schedule import MaskState
 
 Mask = NDArray[np.bool_]

@@ -27,7 +27,7 @@ from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
-from privet.sparsification import Masks
+from privet.sparsification.drawing import Masks
 from privet.training.answers import answer_query
 from privet.training.directory import read_plan
 from privet.training.loop import Batches, Loop, sum_gradients
