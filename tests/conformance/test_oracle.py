@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import cases
 import oracle
 import pytest
@@ -17,7 +19,7 @@ from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.embedding import embedding
 from privet.gradients.layers.embedding import kernels as embedding_kernels
 
-EXAMPLES = 5
+EXAMPLES = cases.COINCIDENCE
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 # For norms and weighted sums: a bound on the rounding of sums of many terms is added to each norm, the largest to those that come
 # from Gram matrices.
@@ -26,15 +28,28 @@ MEASURED = {torch.float32: 2e-4, torch.float64: 1e-10}
 RULES = [
     ("Flat", 1e-3), ("Flat", 0.7), ("Automatic", 50.0), ("Normalize", 0.7), ("PSAC", 50.0), ("PSASC", 1e-3), ("Global", 0.7),
 ]  # fmt: skip
-PRECISIONS = pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: str(dtype).removeprefix("torch."))
 
 
-def check(case, dtype, method, examples=EXAMPLES, scale=1.0, rules=RULES[:2]):
+class Reference:
+    """A model, a batch, and the gradients of its examples by plain autograd."""
+
+    def __init__(self, case, dtype, scale=1.0):
+        self.case, self.dtype, self.model = case, dtype, case.model(dtype)
+        self.batch = tuple(x * scale if x.is_floating_point() else x for x in case.batch(EXAMPLES, dtype))
+        self.expected = oracle.plain_gradients(self.model, case.loss, self.batch)
+
+    def first(self):
+        """Return the same for the first example alone."""
+        alone = copy.copy(self)
+        alone.batch = oracle.select(self.batch, slice(0, 1))
+        alone.expected = oracle.select(self.expected, slice(0, 1))
+        return alone
+
+
+def check(reference, method, rules=RULES[:2]):
     """Check gradients, norms and sums, and which examples shared a pass."""
-    model, batch = case.model(dtype), case.batch(examples, dtype)
-    batch = tuple(x * scale if x.is_floating_point() else x for x in batch)
-    tolerance = MEASURED[dtype]
-    expected = oracle.plain_gradients(model, case.loss, batch)
+    case, model, batch, expected = reference.case, reference.model, reference.batch, reference.expected
+    dtype, tolerance, examples = reference.dtype, MEASURED[reference.dtype], len(batch[0])
     covered = cover(model, case.loss, batch, method)
     assert covered.looped == (examples if method == "loop" or case in cases.UNFOLLOWED else 0)
     assert method == "loop" or (covered.groups > 1) == (case.grouped and examples > 1)
@@ -84,8 +99,7 @@ def test_groups_are_clipped_by_their_own_norms(case, by, method):
     assert oracle.relative_error(counted, result.tensors) <= 1e-15
 
 
-@pytest.fixture
-def scarce(monkeypatch):
+def make_scarce(monkeypatch):
     """Limit memory, so that nothing is stored and all work is done in blocks of one or two examples."""
     for module in (per_example, linear, convolution):
         monkeypatch.setattr(module, "KEEP", 0)
@@ -93,25 +107,22 @@ def scarce(monkeypatch):
 
 
 @pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
-def test_the_tape_agrees_with_plain_autograd(case):
-    check(case, torch.float64, "ghost", examples=cases.COINCIDENCE)
+def test_the_tape_agrees_with_plain_autograd(case, monkeypatch):
+    """All examples together, one alone, and all again where memory is scarce."""
+    reference = Reference(case, torch.float64)
+    check(reference, "ghost")
+    check(reference.first(), "auto", RULES[:1])
+    make_scarce(monkeypatch)
+    check(reference, "ghost")
 
 
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
-def test_float32_is_off_by_rounding_alone(case):
-    check(case, torch.float32, "ghost", rules=RULES[1:2])
-
-
-@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
-def test_the_tape_agrees_when_memory_is_scarce(case, scarce):
-    check(case, torch.float64, "ghost")
-
-
-@pytest.mark.parametrize("case", cases.slow_unless_typical(
-    [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.LINEAR]
-), ids=str)  # fmt: skip
-def test_the_tape_agrees_when_memory_is_scarce_in_float32(case, scarce):
-    check(case, torch.float32, "ghost")
+def test_float32_is_off_by_rounding_alone(case, monkeypatch):
+    reference = Reference(case, torch.float32)
+    check(reference, "ghost", RULES[1:2])
+    check(reference.first(), "auto", RULES[:1])
+    make_scarce(monkeypatch)
+    check(reference, "ghost")
 
 
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
@@ -120,13 +131,15 @@ def test_the_public_api_gives_the_same_results(case, monkeypatch):
     monkeypatch.setattr(batching, "_dispatch", batching.run_by_public_api)
     monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_api)
     monkeypatch.setattr(losses, "_backpropagate", losses.backpropagate_by_public_api)
-    check(case, torch.float64, "ghost", rules=())
+    check(Reference(case, torch.float64), "ghost", ())
 
 
 @pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)
 def test_auto_is_right_where_ghost_is_not_supported(case):
     """These are the only cases: all others take one pass, or one for each group that agrees."""
-    check(case, torch.float64, "auto")
+    reference = Reference(case, torch.float64)
+    check(reference, "auto")
+    check(reference.first(), "auto", RULES[:1])
     with pytest.raises(UntraceableError):
         cover(case.model(), case.loss, case.batch(EXAMPLES), "ghost")
 
@@ -134,17 +147,16 @@ def test_auto_is_right_where_ghost_is_not_supported(case):
 @pytest.mark.parametrize("case", [*cases.NETWORKS, *cases.TIED], ids=str)
 @pytest.mark.parametrize("method", ["ghost", "loop"])
 def test_every_rule_is_right(case, method):
-    check(case, torch.float64, method, rules=RULES)
+    check(Reference(case, torch.float64), method, RULES)
 
 
-@PRECISIONS
-@pytest.mark.parametrize("room", [None, 300], ids=["", "scarce"])
+@pytest.mark.parametrize(("dtype", "room"), [(torch.float32, None), (torch.float64, 300)], ids=["float32", "float64, scarce"])
 @pytest.mark.parametrize("case", [*cases.EMBEDDING, *cases.BAGS, *cases.by_name("tied head", "embedding, time-major")], ids=str)
 def test_embeddings_agree_without_compiled_kernels(case, room, dtype, monkeypatch):
     monkeypatch.setattr(embedding, "load_kernels", lambda: embedding_kernels.IN_TORCH)
     if room:
         monkeypatch.setattr(norms, "CACHE", room)
-    check(case, dtype, "ghost")
+    check(Reference(case, dtype), "ghost")
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1e4])
@@ -152,9 +164,4 @@ def test_embeddings_agree_without_compiled_kernels(case, room, dtype, monkeypatc
     [case for case in cases.CASES if case.smooth and "embedding" not in case.name]
 ), ids=str)  # fmt: skip
 def test_small_and_large_inputs_make_no_difference(case, scale):
-    check(case, torch.float32, "ghost", scale=scale, rules=RULES[:1])
-
-
-@pytest.mark.parametrize("case", [*cases.FOLLOWED, *cases.UNFOLLOWED], ids=str)
-def test_a_single_example_makes_no_difference(case):
-    check(case, torch.float32, "auto", examples=1, rules=RULES[:1])
+    check(Reference(case, torch.float32, scale), "ghost", RULES[:1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import cases
 import oracle
 import pytest
@@ -22,12 +24,11 @@ MODELS = cases.by_name(
     "layer norm over positions", "lstm", "gru, two layers both ways", "lstm, packed", "GRUCell, step by step",
 )  # fmt: skip
 # One line per rule; three bounds each for the two most used.
-RULES = [
+RULES = dict.fromkeys([
     *(kind(bound=bound) for kind in (Flat, Automatic) for bound in BOUNDS),
     *(kind(bound=bound) for kind, bound in zip(NORM_RULES.values(), (50.0, 1e-3, 0.7, 50.0, 1e-3, 0.7), strict=True)),
     Global(0.7, cutoff=30.0),
-]
-RULE = pytest.mark.parametrize("rule", list(dict.fromkeys(RULES)), ids=str)
+])  # fmt: skip
 # One line per style: a function of a rule and the parameter names.
 STYLES = {
     "module": lambda rule, names: Layerwise(rule),
@@ -62,16 +63,18 @@ def heavy_tailed(case, examples, dtype):
 
 
 @pytest.mark.parametrize("case", MODELS, ids=str)
-@pytest.mark.parametrize(("rule", "examples"), [
-    *((rule, 7) for rule in dict.fromkeys(RULES)), (Flat(0.7), 1), (Automatic(50.0), 64), (Flat(1e-3), 64),
-], ids=str)  # fmt: skip
-def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, rule, examples):
+@pytest.mark.parametrize("examples", [1, 7, 64])
+def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, examples):
+    """Under every rule; in a large batch, where sums round most, under two."""
     model, batch = case.model(torch.float64), heavy_tailed(case, examples, torch.float64)
-    whole = clipped_sum(model, case.loss, batch, rule, method="ghost")
-    assert whole.sensitivity == rule.sensitivity
-    for position in range(0, examples, max(1, examples // 3)):
-        rest = clipped_sum(model, case.loss, oracle.without(batch, position), rule, method="ghost")
-        assert oracle.moved(whole, rest) <= rule.sensitivity * SLACK
+    positions = range(0, examples, max(1, examples // 3))
+    neighbours = [oracle.without(batch, position) for position in positions]
+    for rule in RULES if examples == 7 else (Automatic(50.0), Flat(1e-3)):
+        whole = clipped_sum(model, case.loss, batch, rule, method="ghost")
+        assert whole.sensitivity == rule.sensitivity
+        for rest in neighbours:
+            smaller = clipped_sum(model, case.loss, rest, rule, method="ghost")
+            assert oracle.moved(whole, smaller) <= rule.sensitivity * SLACK, rule
 
 
 @pytest.mark.parametrize(("case", "method"), [
@@ -115,12 +118,12 @@ def test_in_every_style_one_example_contributes_at_most_the_sensitivity_in_float
 @pytest.mark.parametrize(("case", "method"), [
     *((case, "ghost") for case in MODELS), *((case, "loop") for case in cases.by_name("mlp", "tanh-cnn", "transformer")),
 ], ids=str)  # fmt: skip
-@RULE
-def test_one_example_contributes_at_most_the_bound_in_float32(case, rule, method):
+def test_one_example_contributes_at_most_the_bound_in_float32(case, method):
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
-    for position in range(7):
+    for rule, position in product(RULES, range(7)):
         alone = oracle.select(batch, slice(position, position + 1))
-        assert oracle.size(clipped_sum(model, case.loss, alone, rule, method=method).tensors) <= rule.sensitivity * (1 + 1e-7)
+        found = clipped_sum(model, case.loss, alone, rule, method=method).tensors
+        assert oracle.size(found) <= rule.sensitivity * (1 + 1e-7), rule
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf], ids=str)
@@ -181,9 +184,10 @@ OVERFLOWING = cases.by_name(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("keep", [0, 1 << 23])
-@pytest.mark.parametrize("rule", [Flat(1e-3), Flat(0.7), Automatic(50.0)], ids=str)
-@pytest.mark.parametrize("value", [1e18, 1e25, 1e30], ids=str)
+@pytest.mark.parametrize(
+    ("rule", "keep"), [(Flat(1e-3), 0), (Flat(0.7), 1 << 23), (Automatic(50.0), 0), (Automatic(50.0), 1 << 23)], ids=str
+)
+@pytest.mark.parametrize("value", [1e18, 1e30], ids=str)
 @pytest.mark.parametrize("case", OVERFLOWING, ids=str)
 def test_where_only_the_squared_norm_overflows_the_example_is_clipped_exactly(case, value, rule, keep, monkeypatch):
     monkeypatch.setattr(linear, "KEEP", keep)

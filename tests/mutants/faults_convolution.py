@@ -1,6 +1,6 @@
 """Faults in convolutions: geometry, norm methods, layers."""
 
-from mutant import Mutant, among, scarce, tape
+from mutant import Mutant, among, tape
 
 GEOMETRY = [
     Mutant("all padding comes after the image", "Geometry._inside",
@@ -60,7 +60,7 @@ KERNELS = [
     Mutant("factors are summed without weights", "ConvGrad.weighted_sum",
            "scaled = self.gradients * weights.to(self.dtype)",
            "scaled = self.gradients * torch.ones_like(weights, dtype=self.dtype)",
-           scarce("conv2d plain", "transposed conv2d plain")),
+           tape("conv2d plain", "transposed conv2d plain")),
     Mutant("rounding is not allowed for", "ConvGrad.abs_norm_bound",
            "grad.abs_norm_bound", "0 * grad.abs_norm_bound",
            among("test_rounding", "test_the_terms_of_a_convolution_are_those_of_its_positions")),
@@ -84,7 +84,7 @@ NORMS = [
            among("test_rounding", MISSED)),
     Mutant("formed: twice the norm", "norms._norms_of_formed",
            "squared_norms", "4 * squared_norms",
-           scarce("conv2d plain")),
+           tape("conv2d plain")),
     Mutant("Gram of patches: output gradients are missing", "_norms_by_patch_gram",
            "bmm(g.transpose(1, 2), g)", "ones_like(torch.bmm(g.transpose(1, 2), g))",
            among("test_convolution", WAYS)),
@@ -100,13 +100,13 @@ NORMS = [
            among("test_convolution", WAYS)),
     Mutant("the product of norms for any number of positions", "NORM_METHODS",
            "lambda s: 0 if s.positions == 1 else math.inf", "lambda s: 0",
-           scarce("conv1d plain", "conv2d few positions, wide")),
+           tape("conv1d plain", "conv2d few positions, wide")),
     Mutant("the largest group stands for all", "norms.measure",
            ".view(-1, geometry.groups).sum(1)", ".view(-1, geometry.groups).amax(1)",
-           scarce("conv2d depthwise", "conv3d groups")),
+           tape("conv2d depthwise", "conv3d groups")),
     Mutant("blocks forget the last example", "norms.measure",
            "x[block], grad[block]).view(", "x[block], grad[:1].expand_as(grad)[block]).view(",
-           scarce("conv2d plain")),
+           tape("conv2d plain")),
     Mutant("the dearest way is the cheapest", "norms.cheapest_method",
            "return min(NORM_METHODS.values()", "return max(NORM_METHODS.values()",
            among("test_convolution", CHOICE)),

@@ -1,6 +1,6 @@
 """Faults in linear layers, in other products that are linear maps, and in attention."""
 
-from mutant import Mutant, among, scarce, tape
+from mutant import Mutant, among, tape
 
 PRODUCTS = among("test_norms", "test_squared_norms_of_products_add_up_to_the_same_total_when_small_ones_are_measured_together")
 
@@ -25,7 +25,7 @@ LINEAR = [
            tape("linear, few positions")),
     Mutant("gradients that are formed for the norm are averaged over the positions", "LinearGrad.squared_norms",
            "squared_norms()", "squared_norms() / positions**2",
-           scarce("linear, many positions")),
+           tape("linear, many positions")),
     Mutant("the dearer way to measure is taken", "LinearGrad.squared_norms",
            "positions * (d + p) >= d", "positions * (d + p) < d",
            among("test_linear", "test_few_positions_are_measured_without_forming_a_gradient")),
@@ -38,7 +38,7 @@ LINEAR = [
            tape("linear")),
     Mutant("weights are applied twice to the inputs", "LinearGrad.weighted_sum",
            "(a * w, g) if", "(a * w * w, g) if",
-           scarce("linear on 4-D, many positions")),
+           tape("linear on 4-D, many positions")),
     Mutant("time comes first in one factor only, the other has its shape", "LinearGrad.weighted_sum",
            "g.transpose(0, 1)", "g.reshape(g.shape[1], g.shape[0], -1)",
            tape("lstm")),

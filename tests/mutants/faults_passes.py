@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mutant import Mutant, among
+from mutant import Mutant, among, tape
 
 BATCHES = partial(among, "test_batches")
 ENGINE = partial(among, "test_engine")
@@ -235,7 +235,7 @@ STATE = [
 RECORDED = [
     Mutant("parts of a parameter are not followed", "Recorder.view",
            "if self.follows(parameter) and tensor is not parameter:", "if False:",
-           among("test_oracle", "test_a_single_example_makes_no_difference[attention with three inputs]")),
+           tape("attention with three inputs")),
     Mutant("tensors of others are not noted", "Recorder.follow",
            "self.foreign += others", "pass",
            FOREIGN),

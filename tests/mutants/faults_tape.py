@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mutant import Mutant, among, scarce, tape
+from mutant import Mutant, among, tape
 
 NUMBER = partial(among, "test_number_of_examples")
 LOW, CANCELLING = partial(among, "test_low_precision"), partial(among, "test_cancelling_examples")
@@ -42,13 +42,13 @@ USES = [
 SEVERAL = [
     Mutant("the cross term counts once", "TiedEmbeddingGrads.squared_norms",
            "squares[1] + 2 * torch.cat(", "squares[1] + torch.cat(",
-           scarce("tied head")),
+           tape("tied head")),
     Mutant("the cross term is dropped", "TiedEmbeddingGrads.squared_norms",
            "squares[1] + 2 * torch.cat(", "squares[1] + 0 * torch.cat(",
-           scarce("tied head", "transformer")),
+           tape("tied head", "transformer")),
     Mutant("the cross term takes rows of other tokens", "TiedEmbeddingGrads._cross",
            "where = looked_up.indices[:, None, :]", "where = looked_up.indices.flip(1)[:, None, :]",
-           scarce("tied head")),
+           tape("tied head")),
     Mutant("a table and a head that cancelled are believed", "TiedEmbeddingGrads.squared_norms",
            "total.where(total >= CANCELLED * bound.square(), torch.nan)", "total",
            among("test_sums", "test_a_table_and_a_head_that_nearly_cancel_are_measured_again")),
@@ -64,7 +64,7 @@ SEVERAL = [
            tape("disjoint parts of a weight")),
     Mutant("the third use is forgotten in gradients", "SummedGrads.materialize",
            "grad in self.grads[1:]", "grad in self.grads[1:2]",
-           scarce("module called three times")),
+           tape("module called three times")),
     Mutant("rounding of other examples is not allowed for", "add_rounding_error",
            "norms.add_(cancelled, alpha=_OTHERS * (1 + terms / _PANEL) * unit)", "pass",
            CANCELLING("test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound[tied-twice-10000.0-Flat]")),
@@ -136,10 +136,10 @@ SEVERAL = [
            tape("attention with three inputs")),
     Mutant("the third use is forgotten", "ConcatenatedLinearGrads.concatenate",
            "for grad in self.grads]", "for grad in self.grads[:2]]",
-           scarce("module called three times")),
+           tape("module called three times")),
     Mutant("all blocks of examples have the weights of the first", "ConcatenatedLinearGrads.weighted_sum",
            "weights[block]", "weights[: part.examples]",
-           scarce("module called three times")),
+           tape("module called three times")),
     Mutant("small products add up all uses of all examples", "ConcatenatedLinearGrads.choose",
            "if not is_smaller(whole.summands, grads[0]):", "if True:",
            among("test_sums", "test_terms_of_an_example_are_not_rounded_to_the_precision_of_the_sum")),
@@ -177,7 +177,7 @@ DERIVED = [
            tape("square x @ Wᵀ")),
     Mutant("norms of derived tensors are those of the parameter", "DerivedGrad.squared_norms",
            "norms_of_formed(self) if self.derivation.span is None else self", "self",
-           scarce("weight norm", "merged low-rank adapter")),
+           tape("weight norm", "merged low-rank adapter")),
     Mutant("sums go back through the Jacobian without weights", "DerivedGrad.weighted_sum",
            "weighted_sum(weights)", "weighted_sum(torch.ones_like(weights))",
            tape("disjoint parts of a weight")),

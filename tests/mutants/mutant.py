@@ -165,18 +165,9 @@ def among(file: str, *tests: str) -> tuple[str, ...]:
 
 
 def tape(*cases: str) -> tuple[str, ...]:
-    """Gradients, norms and sums of cases, against plain autograd."""
-    return _oracle("test_the_tape_agrees_with_plain_autograd", cases)
-
-
-def scarce(*cases: str) -> tuple[str, ...]:
-    """The same where nothing is kept: factors stay factors, and blocks are of one or two examples."""
-    return _oracle("test_the_tape_agrees_when_memory_is_scarce", cases)
-
-
-def _oracle(test: str, cases: tuple[str, ...]) -> tuple[str, ...]:
+    """Gradients, norms and sums of cases, with much and with scarce memory, against plain autograd."""
     ids = (case.encode("unicode_escape").decode("ascii") for case in cases)  # as pytest writes them
-    return among("test_oracle", *(f"{test}[{name}]" for name in ids))
+    return among("test_oracle", *(f"test_the_tape_agrees_with_plain_autograd[{name}]" for name in ids))
 
 
 def alone(*operations: str) -> tuple[str, ...]:
