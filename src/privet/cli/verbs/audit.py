@@ -1,0 +1,152 @@
+"""`privet audit`: attack the mechanism of a plan with white-box access, and write a certificate."""
+
+from __future__ import annotations
+
+__all__ = ["CERTIFICATE", "Observations", "Quiet", "audit", "print_result", "progress_of_parts", "read_plan_file"]
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from safetensors import SafetensorError, safe_open
+
+from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.files import write_text
+from privet._utils.progress import progress_bar
+from privet.cli.output import Json, answer
+from privet.errors import InvalidArgumentError
+from privet.plan import Plan
+from privet.training import read_plan
+from privet.training.manifest.description import MANIFEST, name_of
+
+if TYPE_CHECKING:
+    from privet.audit import GuaranteeCheck, MechanismAudit
+
+CERTIFICATE = "certificate.json"
+# A round of clients takes several times as long as a step of examples.
+_OBSERVATIONS, _OF_CLIENTS = 1_000_000, 200_000
+# Exit status: 0 for passed, 1 for failed, 2 for an error.
+_FAILED = 1
+
+Observations = Annotated[
+    int, typer.Option(help="Number of attack scores; a million bound ε to a few percent in about half a minute.")
+]
+Quiet = Annotated[bool, typer.Option(help="Show no progress bar.")]
+
+
+def audit(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Directory of the run whose plan is audited.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan.json to audit, instead of RUN.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the certificate; default: certificate.json in RUN.")] = None,
+    federated: Annotated[
+        bool, typer.Option("--federated", help="Hold federated rounds, with canaries for clients; always so for a federated RUN.")
+    ] = False,
+    observations: Annotated[
+        int | None, typer.Option(help="Number of attack scores; default: a million, or 200,000 of clients. More are tighter.")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Attack the mechanism of a plan with white-box access and report the lower bound on ε that the attack proves.
+
+    Exit status: 0 if the lower bound does not exceed the claimed ε, 1 if it does, 2 after an error.
+
+    Example: privet audit runs/mnist
+    """
+    from privet.audit import hold_rounds, mechanism
+    from privet.audit.production import train
+
+    if run is not None and plan is None:
+        claim, names = read_plan(run), _parameter_names(run)
+    elif plan is not None and run is None:
+        claim, names = read_plan_file(plan), None
+    else:
+        raise InvalidArgumentError(
+            "RUN",
+            None if run is None else str(run),
+            "given if --plan is not, and left out if it is",
+            "Give exactly one of the two.",
+        )
+    of_clients = federated or (run is not None and _is_federated(run))
+    number = observations if observations is not None else _OF_CLIENTS if of_clients else _OBSERVATIONS
+    with progress_of_parts(3, quiet=quiet) as progress:
+        found = mechanism(claim, hold_rounds if of_clients else train, names=names, observations=number, progress=progress)
+    print_result(found, json, out or (None if run is None else run / CERTIFICATE))
+
+
+def print_result(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | None) -> None:
+    """Write the certificate, print the result, and exit with status 1 if it failed."""
+    if path is not None:
+        write_text(path, found.to_json(indent=2) + "\n")
+    where = "" if path is None else f"\n\nCertificate: {path}"
+    answer(as_json, {**found.to_dict(), "certificate": None if path is None else str(path)}, f"{found}{where}")
+    if not found.passed:
+        raise typer.Exit(_FAILED)
+
+
+@contextlib.contextmanager
+def progress_of_parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar of this many parts on standard error; yield a function to call with the name of each part."""
+    with progress_bar(shown=not quiet) as bar:
+        task = bar.add_task("auditing", total=number)
+        begun = False
+
+        def begin(part: str) -> None:
+            nonlocal begun
+            bar.update(task, description=part, advance=int(begun))
+            begun = True
+
+        yield begin
+        bar.update(task, completed=number)
+
+
+def read_plan_file(path: Path) -> Plan:
+    """Return the plan in a file.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, or holds no plan.
+    """
+    try:
+        return Plan.from_json(read_text(path))
+    except DocumentError as error:
+        raise InvalidArgumentError("--plan", str(path), "a readable file", f"{error}.") from None
+
+
+def _is_federated(run: Path) -> bool:
+    """Return whether the run was held by `privet.federated.Federated`, whose data set is its clients."""
+    from privet.federated.cohorts import Cohorts
+
+    return _read_manifest(run, "data").get("class") == name_of(Cohorts)
+
+
+def _parameter_names(run: Path) -> list[str] | None:
+    """Return the names of the run's parameters, which a clipping rule may refer to; None if none are recorded."""
+    from privet.artifact.folder import find_weights
+
+    path = find_weights(run)
+    if path is None:
+        parameters = _read_manifest(run, "model").get("parameters", {})
+        return [name for name, kind in parameters.items() if str(kind).endswith("trained")] or None
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return list(file.keys())
+    except (OSError, SafetensorError) as error:
+        raise InvalidArgumentError("run", str(path), "a model in safetensors format", f"It cannot be read: {error}.") from None
+
+
+def _read_manifest(run: Path, part: str) -> dict[str, Any]:
+    """Return the description of a part of a run; empty if there is none.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read.
+    """
+    if not (run / MANIFEST).exists():
+        return {}
+    try:
+        held = from_json(read_text(run / MANIFEST))
+    except DocumentError as error:
+        raise InvalidArgumentError("RUN", str(run), f"a directory with a readable {MANIFEST}", f"{error}.") from None
+    found = held.get(part) if isinstance(held, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,206 @@
+"""Federated runs: clients of a file, trained in this process or in several, in a directory that is complete or resumable.
+
+The files are those of `privet.runs.run`, and communication.json. Lines of metrics.jsonl have ε after every round.
+"""
+
+from __future__ import annotations
+
+__all__ = ["FederatedSetup", "resume", "start"]
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from torch import nn
+
+from privet.budget import Budget
+from privet.data import DataSet
+from privet.errors import InvalidArgumentError, LedgerError, count
+from privet.evaluation import Evaluation, RegressionEvaluation
+from privet.federated import Communication, Federated, LocalSteps, ProcessPool, Simulation
+from privet.gradients import trainable
+from privet.plan import Plan
+from privet.runs.config import Setup
+from privet.runs.division import KEY, new_key
+from privet.runs.forecast import foresee
+from privet.runs.run import (
+    RESAMPLES,
+    Logger,
+    Outcome,
+    add_data_facts,
+    initial_files,
+    measure_on_test,
+    read_key,
+    read_setup_of,
+    state,
+    write_results,
+)
+from privet.runs.tasks import Task
+from privet.training import Callback, Step, Storage, read_plan
+from privet.tuning.feasibility import Feasibility
+from privet.units import Users
+
+# Checkpoints of a run: a server that is killed loses at most this share of the rounds, which count as spent.
+_CHECKPOINTS = 20
+
+
+@dataclass(frozen=True)
+class FederatedSetup(Setup):
+    """The settings of a federated run that do not affect its guarantee; `learning_rate` and `optimizer` are the server's.
+
+    Args:
+        local_learning_rate, local_steps, local_batch_size, proximal, full_weight: as for `LocalSteps`.
+        processes: number of processes that train clients, ≥ 1.
+    """
+
+    command: ClassVar[str] = "federate"
+
+    local_learning_rate: float = 0.1
+    local_steps: int = 1
+    local_batch_size: int | None = None
+    proximal: float = 0.0
+    full_weight: int | None = None
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count("processes", self.processes, fix="One for each core is a good choice.")
+        self.local  # noqa: B018 refuses settings that are out of range
+
+    @property
+    def local(self) -> LocalSteps:
+        """What every client does in a round."""
+        return LocalSteps(self.local_learning_rate, self.local_steps, self.local_batch_size, self.proximal, self.full_weight)
+
+    def clients(self, dataset: DataSet, key: str) -> Users:
+        """Return the clients: users with at most `user_cap` of their examples.
+
+        Args:
+            dataset: the result of `load_data`.
+            key: secret key of the run, from `new_key`.
+
+        Raises:
+            InvalidArgumentError: the data have no users.
+        """
+        if dataset.users is None:
+            raise InvalidArgumentError(
+                "data", self.data, "data with users, who are the clients",
+                'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.',
+            )  # fmt: skip
+        found = self.divide(dataset, key).training
+        assert isinstance(found, Users)
+        return found
+
+
+def start(
+    setup: FederatedSetup,
+    plan: Plan,
+    dataset: DataSet,
+    directory: Path,
+    *,
+    budget: Budget | None = None,
+    progress: bool = False,
+    callbacks: Iterable[Callback] = (),
+    announce: Callable[[Feasibility], None] | None = None,
+) -> Outcome:
+    """Hold all rounds and write all files into a new directory.
+
+    Args:
+        setup: data, network, server and clients.
+        plan: calibrated plan for as many clients, whose unit is one user.
+        dataset: the result of `setup.load_data()`.
+        directory: a new directory, or one without a run.
+        budget: budget for the users of the data set, which pays for the whole plan before the first round.
+        progress: show a progress bar on standard error.
+        callbacks: called after each round, such as metrics sinks.
+        announce: called with the forecast of the run before its first round; None to say nothing.
+
+    Raises:
+        LedgerError: the directory already holds a run.
+        BudgetExhaustedError: the rest of the budget does not cover the plan.
+        InvalidArgumentError: plan and data disagree, the data have no users, or the budget is for another data set.
+    """
+    if budget is not None:
+        budget.check_data(setup.data)
+    key, every = new_key(), max(1, plan.total_steps // _CHECKPOINTS)
+    clients, model = setup.clients(dataset, key), setup.build_model(dataset)
+    optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
+    with _population(setup, model, task, clients) as population:
+        files, private = initial_files(setup, plan), {KEY: key + "\n"}
+        storage = Storage(directory, budget=budget, checkpoint_every=every, files=files, private=private)
+        federated = Federated(plan, model, population, optimizer, storage)
+        forecast = foresee(setup, plan, dataset, model)
+        if announce is not None:
+            announce(forecast)
+        return _finish(setup, dataset, task, federated, progress, callbacks, forecast)
+
+
+def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
+    """Resume an interrupted run; rounds that were lost with their process count as spent.
+
+    Args:
+        directory: directory of the run.
+        adopt: resume even if the run was interrupted on another machine; as for `Federated.resume`.
+        progress, callbacks: as for `start`.
+
+    Raises:
+        LedgerError: the directory holds no federated run, or the run is complete.
+    """
+    setup = read_setup_of(directory, FederatedSetup)
+    if state(directory) == "complete":
+        raise LedgerError(f"the run in {directory} is already complete: all its rounds are done and its budget is spent")
+    plan = read_plan(directory)
+    dataset = setup.load_data(plan.schema)
+    clients, model = setup.clients(dataset, read_key(directory, setup)), setup.build_model(dataset)
+    optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
+    every = max(1, plan.total_steps // _CHECKPOINTS)
+    with _population(setup, model, task, clients) as population:
+        storage = Storage(directory, checkpoint_every=every)
+        federated = Federated.resume(storage, model, population, optimizer, adopt=adopt)
+        return _finish(setup, dataset, task, federated, progress, callbacks, foresee(setup, plan, dataset, model))
+
+
+@contextmanager
+def _population(setup: FederatedSetup, model: nn.Module, task: Task, clients: Users) -> Iterator[Simulation | ProcessPool]:
+    simulation = Simulation(model, task.loss, clients, setup.local, at_once=setup.entries_at_once)
+    if setup.processes == 1:
+        yield simulation
+        return
+    with ProcessPool(simulation, setup.processes) as pool:
+        yield pool
+
+
+def _finish(
+    setup: FederatedSetup,
+    dataset: DataSet,
+    task: Task,
+    federated: Federated,
+    progress: bool,
+    callbacks: Iterable[Callback],
+    forecast: Feasibility,
+) -> Outcome:
+    """Hold the remaining rounds, write the results, and then mark the run as complete."""
+    assert federated.directory is not None
+    plan, model = federated.plan, federated.model
+    evaluation: Evaluation | RegressionEvaluation | None = None
+    with federated:
+        measure = lambda step: {**_sum_bytes(step, plan, model), **measure_on_test(step, setup, dataset, task, model)}  # noqa: E731
+        federated.run(progress=progress, callbacks=(*callbacks, Logger(federated.log, measure)))
+        if dataset.test is not None:
+            evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
+        guarantee = add_data_facts(federated.guarantee(), dataset, task, forecast.warnings)
+    outcome = Outcome(
+        federated.directory, guarantee, evaluation, dataset.test_data, federated.seconds, defaults=setup.defaults,
+        communication=Communication.of(plan, trainable(model), federated.steps_spent),
+    )  # fmt: skip
+    status = {"state": "complete", "steps_done": federated.steps_spent, "steps_planned": plan.total_steps}
+    write_results(outcome, model, setup, dataset, {}, status)
+    return outcome
+
+
+def _sum_bytes(step: Step, plan: Plan, model: nn.Module) -> dict[str, float | None]:
+    """Return the bytes that the expected cohorts have sent and received by the end of a round."""
+    sent = Communication.of(plan, trainable(model), step.number).run
+    return {"communicated": sent.up + sent.down, "communicated_dense": sent.dense_up + sent.dense_down}

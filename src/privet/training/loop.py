@@ -1,0 +1,396 @@
+"""The loop of a run: draw, read, sum, add noise, update. Trainings and federated rounds differ in how a draw is summed."""
+
+from __future__ import annotations
+
+__all__ = ["Loop", "StepError", "raise_hidden", "sum_gradients"]
+
+import contextlib
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import NoReturn, Self
+
+import torch
+from torch import Tensor
+
+from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import total_size
+from privet._utils.unique import Unique
+from privet.accounting.queries import DEFAULT_ACCOUNTANT
+from privet.clipping import Rule
+from privet.clipping.clipped_sum import ClippedSum
+from privet.clipping.weighing import check_rule
+from privet.errors import USER_ERRORS, LedgerError, PrivetError
+from privet.gradients.core.private import hold_signals, raise_interrupt
+from privet.gradients.core.state.guard import restore_left
+from privet.gradients.engine import Clipper, Engine, RunningSum
+from privet.gradients.methods.left_passes import end_left_passes
+from privet.gradients.methods.past_iterates import Past
+from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, refuse_modes, trainable
+from privet.gradients.per_example_momentum import Averages
+from privet.gradients.projection.subspace import Subspace
+from privet.noise import release
+from privet.plan import Plan
+from privet.reading.batches import Group, PhysicalBatch, move_groups
+from privet.reading.rows import ExampleReader
+from privet.sparsification.drawing import Masks
+from privet.training.checks import (
+    check_arguments,
+    check_average,
+    check_one_process,
+    check_optimizer,
+    check_plan_suits,
+    check_same_parameters,
+    check_scheduler,
+    choose_physical_batch_size,
+    note_kinds,
+    note_members,
+)
+from privet.training.draws import DrawReader
+from privet.training.manifest.parts import Parts
+from privet.training.observation.callbacks import Callback
+from privet.training.observation.metrics_file import POINTS
+from privet.training.observation.observers import Observers, learning_rate
+from privet.training.observation.steps import Step
+from privet.training.options import Reading, Storage
+from privet.training.record import RunRecorder
+from privet.training.state.tensors import advance_parametrizations
+from privet.training.state.training_state import TrainingState
+
+Batches = Iterator[tuple[PhysicalBatch, list[Group]]]
+
+_SHOW = "PRIVET_SHOW_STEP_ERRORS"
+
+
+class StepError(PrivetError):
+    """A step failed because of a fault in the library, the machine or a reading process."""
+
+
+class Loop(Unique, ABC):
+    """Takes the steps of one run; its loops share one ledger and one stream of draws.
+
+    A constructor calls `_prepare`, which spends, draws and writes nothing, and then `_begin`.
+    """
+
+    no_copy = (
+        "The same steps would be taken twice, and the ledger would count them once. To continue a run elsewhere, close it, and "
+        "use Training.resume; for another run, pass the plan (plan.to_json, Plan.from_json) and another model to a new one."
+    )
+
+    def _prepare(
+        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
+    ) -> None:
+        """Check everything that is public, and make what the steps need.
+
+        Args:
+            plan, physical_batch_size, method, reading: as for `Training`.
+            parts: model, loss, optimizer and the other parts of the run.
+            fresh: whether the run is new, so that optimizer, scheduler and average must hold no earlier state.
+
+        Raises:
+            InvalidArgumentError: an argument is out of range.
+            UnsupportedModelError: the model or loss cannot be trained with this guarantee.
+        """
+        check_one_process()
+        self._check_surroundings()
+        check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
+        largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
+        self._plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
+        self._parameters = trainable(parts.model)
+        self._kinds = note_kinds(self._parameters)
+        check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
+        check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
+        check_plan_suits(parts.optimizer, plan, self._parameters)
+        self._members = note_members(parts.optimizer)
+        self._rows = ExampleReader(parts.dataset, parts.collate)
+        if parts.scheduler is not None:
+            check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
+        if parts.average is not None:
+            check_average(parts.average, parts.model, fresh=fresh)
+        self._state = TrainingState(plan, parts.model, self._parameters, parts.optimizer, parts.scheduler, parts.average)
+        # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
+        self._noise, self._seeds = plan.noise.make_source(), plan.noise.make_source()
+        self._past_noise = plan.begin_noise()  # secret: no checkpoint contains it, so a resumed run begins anew
+        seeds = self._seeds.words if self._rows.runs_user_code else None
+        self._draws = DrawReader(plan.sampling, plan.examples, self._noise.words, seeds, self._rows, largest, reading.workers)
+        self._largest, self._loops, self._stepping = largest, 0, threading.Lock()
+
+    def _begin(self, storage: Storage, record: RunRecorder, points: int = POINTS) -> None:
+        """Take steps into a record from now on.
+
+        Args:
+            storage: where the run is stored.
+            record: record of the run, with its ledger.
+            points: about how many steps the metrics file describes.
+        """
+        self.directory, self._record, self._checkpoint_every = storage.folder, record, storage.checkpoint_every
+        self._observers = Observers(self._plan, self.directory, lambda: record.saved, points)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan: fixed from the start, because sampling, noise and ledger follow it."""
+        return self._plan
+
+    @property
+    def steps_spent(self) -> int:
+        """Number of steps that the ledger counts: those taken, and those lost to a crash."""
+        return len(self) - self.steps_left
+
+    @property
+    def steps_left(self) -> int:
+        """Number of steps that may still be taken."""
+        return self._record.steps_left
+
+    @property
+    def masks(self) -> Mapping[str, Tensor] | None:
+        """The public masks of the last step: name → True where a coordinate was kept; None if all were."""
+        return self._state.masks
+
+    @property
+    def seconds(self) -> float:
+        """Running time in seconds, over all sessions of the run, from the first step of each."""
+        return self._observers.seconds
+
+    def __len__(self) -> int:
+        """Return the number of steps of the plan."""
+        return self._plan.total_steps
+
+    def epsilon(self, accountant: str | None = None) -> float:
+        """Return ε at the plan's δ for the steps spent so far, by the tightest sound accountant or the one named."""
+        return self._plan.epsilon(accountant or DEFAULT_ACCOUNTANT, steps=self.steps_spent)
+
+    def run(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> None:
+        """Take all remaining steps.
+
+        Args:
+            progress: show steps, ε spent and the time left, on a terminal or in a notebook.
+            callbacks: called after each step, after each checkpoint and at the end of the loop.
+
+        Raises:
+            InvalidArgumentError: one of the callbacks is no `privet.Callback`.
+        """
+        for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress):
+            pass
+
+    def __iter__(self) -> Iterator[Step]:
+        """Take the remaining steps one by one; a checkpoint is written when the loop ends, however it ends.
+
+        Loops that follow one another, or run side by side, take their steps from one ledger and one stream of draws: a loop
+        continues where the last one stopped, within the same epoch.
+
+        Raises:
+            LedgerError: the run was closed, this process is a fork, or a step is already being taken by another thread or by
+                code that this step called.
+        """
+        return self._observers.watch(self._take(self._state.update), (), progress=False)
+
+    def _take(self, update: Callable[[], object] | None) -> Generator[Step, None, None]:
+        """Take the remaining steps.
+
+        Args:
+            update: changes the parameters by their gradients. None leaves that to the host: a step ends with gradients, and a
+                checkpoint that is due is written when the next step is asked for, after the host's update.
+        """
+        self._loops += 1
+        try:
+            while self._record.ledger.next_step is not None:
+                with self._between_steps():
+                    try:
+                        step = self._step(update)
+                    except BaseException:
+                        self._stop_reading()  # the rest of the draw must not become part of the next one
+                        raise
+                if step is not None:
+                    yield step
+        finally:
+            self._loops -= 1
+            if self._stepping.acquire(blocking=False):  # else a step is being taken, and its own loop ends this
+                try:
+                    if not self._loops:
+                        self._stop_reading()
+                    self._record.pause()
+                finally:
+                    self._stepping.release()
+
+    def _step(self, update: Callable[[], object] | None) -> Step | None:
+        """Take the next step; None if the steps that were left are those of an epoch that cannot be finished.
+
+        The order is the guarantee: what is checked before a step is paid for is public, the payment is on disk before noise
+        exists, and only the release reaches the parameters.
+        """
+        plan, ledger = self._plan, self._record.ledger
+        ledger.check_open()
+        number = self._skip_lost_draws()
+        if number is None:
+            return None
+        self._check_unchanged()
+        if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
+            self._noise.draw_ahead(total_size(self._parameters.values()))
+        token = ledger.reserve()
+        # One mask for the whole step: a change between its physical batches would release data without noise.
+        rule, masks = self._state.at(token.step)
+        subspace = self._find_subspace(rule, masks)
+        with _explain_failures():
+            clipped = self._sum(self._draws.read(token.step), rule, masks, subspace)
+        if plan.sparsification is not None and plan.sparsification.ranks:
+            clipped = clipped.with_dense_noise()
+        noised = release(clipped, token, self._noise, plan.divisor, self._past_noise, self._draws.first)
+        released = noised.tensors if subspace is None else subspace.join(noised.tensors)
+        advance_parametrizations(self.model)
+        rate = learning_rate(self.optimizer)
+        self._state.put(released)  # into .grad
+        if update is not None:
+            update()
+        self._record.completed += 1
+        if update is not None:
+            self._record.save_if_due(self._checkpoint_every)
+        return self._observers.describe(token.step, rule, rate, released)
+
+    @abstractmethod
+    def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
+        """Return the clipped sum over one whole draw.
+
+        Args:
+            batches: physical batches of the draw, each with the groups of its examples.
+            rule, masks, subspace: of the step.
+        """
+
+    def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
+        """Return the subspace of a step, for `clipping.GEP`; None for other rules."""
+        return None
+
+    def _check_unchanged(self) -> None:
+        """Check what a step relies on and the user's code may have changed since the last one; all of it is public."""
+        self._check_surroundings()
+        restore_left(self.model)
+        self._record.check_restored()
+        self._record.save_if_due(self._checkpoint_every)
+        check_same_parameters(self.model, self._parameters, self._kinds)
+        if (members := note_members(self.optimizer)) != self._members:
+            check_optimizer(self.optimizer, self._parameters, fresh=False)
+            self._members = members
+
+    def _check_surroundings(self) -> None:
+        end_left_passes()
+        refuse_inference_mode()
+        refuse_anomaly_detection()
+        refuse_modes()
+
+    def _skip_lost_draws(self) -> int | None:
+        """Return the next step, after spending the rest of an epoch whose partition was lost with another process.
+
+        Nobody can finish that epoch, and a new partition must not draw its examples again.
+        """
+        ledger = self._record.ledger
+        upcoming = ledger.next_step
+        if upcoming is not None:
+            for _ in range(upcoming, min(self._draws.start(upcoming), self._plan.total_steps + 1)):
+                ledger.reserve()
+        return ledger.next_step
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """Return a context in which no other step is taken.
+
+        Raises:
+            LedgerError: one is being taken, by another thread or by the code that calls this.
+        """
+        if not self._stepping.acquire(blocking=False):
+            raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
+        try:
+            yield
+        finally:
+            self._stepping.release()
+
+    def _stop_reading(self) -> None:
+        self._noise.draw_ahead(0)
+        self._draws.close()
+
+    def log(self, metrics: Mapping[str, float | None]) -> None:
+        """Write numbers of your own to `metrics.jsonl`, beside those of the last step, and pass them to callbacks.
+
+        Args:
+            metrics: name → number, such as the accuracy on public test data. The guarantee does not cover them: numbers from
+                private data, such as a training loss, do not belong there.
+
+        Raises:
+            InvalidArgumentError: no step was taken in this session, or a value is not a number.
+        """
+        self._observers.log(metrics)
+
+    def save(self) -> None:
+        """Write a checkpoint now. This also happens every `checkpoint_every` steps and when a loop ends.
+
+        Raises:
+            LedgerError: the run was closed, so that another process may have resumed it; another thread is taking a step; or
+                writing failed.
+        """
+        self._record.save()
+
+    def close(self) -> None:
+        """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
+        if self._stepping.acquire(blocking=False):
+            try:
+                self._stop_reading()
+            finally:
+                self._stepping.release()
+        self._record.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def sum_gradients(
+    engine: Engine, batches: Batches, clipper: Clipper, past: Past = (), averages: Averages | None = None
+) -> ClippedSum:
+    """Return the clipped sum over one draw; an example whose own computation raises contributes zero.
+
+    Args:
+        engine: computes gradients.
+        batches: physical batches of the draw, each with the groups of its examples.
+        clipper: how gradients are clipped.
+        past: past parameters whose gradients are added.
+        averages: averages of each example's gradients over the steps, if those are clipped; None otherwise.
+    """
+    total, drawn = RunningSum(clipper), 0
+    with preserve_generators():
+        for physical, groups in batches:
+            with hold_signals():  # for one physical batch, not for the step: a draw may have many
+                for group in move_groups(groups, engine.device):
+                    average = None
+                    if averages is not None:
+                        average = averages.of_examples(torch.from_numpy(physical.indices)[group.positions])
+                    for index, sums, norms in engine.clip(group.examples, clipper, past, average):
+                        total.add(drawn + group.positions[index], sums, norms)
+            drawn += len(physical.indices)
+    return total.to_clipped_sum(drawn)
+
+
+@contextlib.contextmanager
+def _explain_failures() -> Iterator[None]:
+    """Return a context in which any failure but an interrupt becomes a StepError that tells nothing about the draw."""
+    try:
+        yield
+    except PrivetError:
+        raise
+    except USER_ERRORS as error:
+        raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
+
+
+def raise_hidden(error: BaseException, what: str) -> NoReturn:
+    """Raise a StepError that says what failed, and nothing of an error that may tell of the draw.
+
+    An interrupt is raised as it is; so is any error if the user asks for it, for public data.
+    """
+    raise_interrupt(error)
+    if os.environ.get(_SHOW):
+        raise error
+    raise StepError(
+        f"{what}. Details may contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to "
+        "see them"
+    ) from None

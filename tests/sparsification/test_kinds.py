@@ -1,0 +1,142 @@
+"""Kinds of sparsification: when masks change, how many coordinates they drop, and what they depend on."""
+
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privet.errors import InvalidArgumentError
+from privet.sparsification import Random, Ranked
+from privet.sparsification.kinds import Timetable
+from privet.training.state.schedule import MaskState
+
+KINDS = pytest.mark.parametrize("kind", [Random, Ranked])
+
+
+def parameters(*shapes):
+    return {f"p{number}": torch.zeros(shape) for number, shape in enumerate(shapes)}
+
+
+def dropped(masks):
+    return 0 if masks is None else sum(int((~mask).sum()) for mask in masks.values())
+
+
+@KINDS
+def test_the_rate_grows_evenly_from_none_to_the_last(kind):
+    made = kind(final_rate=0.9)
+    assert [made.rate(block, 7) for block in range(7)] == pytest.approx([0.15 * block for block in range(7)])
+    assert made.rate(0, 7) == 0.0
+    assert made.rate(6, 7) == 0.9
+    assert made.rate(0, 1) == 0.0
+    assert [made.zeros(block, 7, 1001) for block in range(7)] == [0, 150, 300, 450, 601, 751, 901]
+
+
+@pytest.mark.parametrize(("refresh", "epochs", "per_epoch"), [(1, 3, 10), (2, 3, 10), (5, 2, 10), (10, 1, 10), (1, 1, 10)])
+def test_an_epoch_has_as_many_blocks_as_it_is_refreshed(refresh, epochs, per_epoch):
+    times = Timetable(refresh, Fraction(per_epoch), epochs * per_epoch)
+    blocks = [times.block(step) for step in range(1, epochs * per_epoch + 1)]
+    assert times.blocks == refresh * epochs
+    assert [blocks.count(block) for block in range(times.blocks)] == [per_epoch // refresh] * times.blocks
+
+
+@given(st.integers(1, 7), st.fractions(1, 1000), st.integers(1, 5000))
+def test_blocks_follow_each_other_and_the_last_is_counted(refresh, epoch, steps):
+    times = Timetable(refresh, epoch, steps)
+    assert times.block(1) == 0
+    assert times.block(steps) == times.blocks - 1
+    middle = (steps + 1) // 2
+    assert 0 <= times.block(middle) <= times.block(middle + 1)
+
+
+@KINDS
+@pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, float("nan"), "0.9", True, None])
+def test_a_bad_rate_is_refused_by_name(kind, rate):
+    with pytest.raises(InvalidArgumentError, match=r"^sparsification\.final_rate"):
+        kind(final_rate=rate)
+
+
+@KINDS
+@pytest.mark.parametrize("refresh", [0, -1, 1.5, True, None])
+def test_a_bad_refresh_is_refused_by_name(kind, refresh):
+    with pytest.raises(InvalidArgumentError, match=r"^sparsification\.refresh"):
+        kind(final_rate=0.5, refresh=refresh)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 0.5, None, True])
+def test_a_bad_seed_is_refused_by_name(seed):
+    with pytest.raises(InvalidArgumentError, match=r"^sparsification\.seed"):
+        Random(final_rate=0.5, seed=seed)
+
+
+def test_random_masks_hold_for_their_block_and_depend_on_nothing_that_was_released():
+    named = parameters((8, 9), (8,), ())
+    times = Timetable(2, Fraction(6), 12)
+    made = MaskState(Random(0.9, 2, seed=5), times, named)
+    seen = []
+    for step in range(1, 13):
+        masks = made.at(step)
+        assert dropped(masks) == round(0.9 * times.block(step) / 3 * 81)
+        assert masks is made.at(step)
+        made.apply({name: torch.randn_like(tensor) for name, tensor in named.items()})
+        seen.append(masks)
+    assert [seen[step] is seen[step - 1] for step in range(1, 12)] == [step % 3 != 0 for step in range(1, 12)]
+    again = MaskState(Random(0.9, 2, seed=5), times, named)
+    for step in (12, 5, 8):  # whatever was asked before
+        assert all(torch.equal(mask, seen[step - 1][name]) for name, mask in again.at(step).items())
+    assert not made.state_dict()["sums"]
+
+
+def test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block():
+    named, released = parameters((4, 5), (6,)), []
+    made = MaskState(Ranked(0.8), Timetable(1, Fraction(4), 12), named)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 13):
+        masks = made.at(step)
+        if step <= 4:
+            assert masks is None
+        else:
+            last = released[4 * ((step - 1) // 4) - 4 : 4 * ((step - 1) // 4)]
+            sizes = torch.cat([torch.stack([r[name] for r in last]).mean(0).abs().flatten() for name in named])
+            zeros = round(0.4 * ((step - 1) // 4) * 26)
+            expected = torch.ones(26, dtype=torch.bool)
+            expected[sizes.argsort()[:zeros]] = False
+            assert torch.equal(torch.cat([mask.flatten() for mask in masks.values()]), expected)
+        released.append({name: torch.randn(tensor.shape, generator=generator) for name, tensor in named.items()})
+        made.apply(released[-1])
+
+
+@pytest.mark.parametrize("stop", range(1, 12))
+@KINDS
+def test_restored_masks_continue_identically(kind, stop, tmp_path):
+    named, times = parameters((4, 5), (6,)), Timetable(1, Fraction(3), 12)
+    released = [{name: torch.randn(tensor.shape) for name, tensor in named.items()} for _ in range(12)]
+
+    def run(masks, steps):
+        found = []
+        for step in steps:
+            found.append(masks.at(step))
+            masks.apply(released[step - 1])
+        return found
+
+    first = MaskState(kind(0.8), times, named)
+    expected = run(MaskState(kind(0.8), times, named), range(1, 13))
+    run(first, range(1, stop + 1))
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second = MaskState(kind(0.8), times, named)
+    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    for one, other in zip(run(second, range(stop + 1, 13)), expected[stop:], strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_block_that_was_lost_in_a_crash_leaves_the_last_ranking():
+    named = parameters((10,))
+    made = MaskState(Ranked(0.9), Timetable(1, Fraction(2), 8), named)
+    assert made.at(1) is None
+    assert made.at(3) is None  # nothing was released yet: nothing to rank by
+    made.apply({"p0": torch.arange(10.0)})
+    kept = made.at(5)["p0"]
+    assert kept.tolist() == [False] * 6 + [True] * 4
+    assert made.at(7)["p0"].tolist() == [False] * 9 + [True]
