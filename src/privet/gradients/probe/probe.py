@@ -11,22 +11,20 @@ __all__ = ["MADE_UP", "probe", "probe_first_suitable", "refuse_batch_statistics"
 
 import contextlib
 import gc
-import threading
-import time
+import inspect
 import types
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
 from privet.errors import PrivetError, UnsupportedModelError
-from privet.gradients.core.batching import is_batched, wait_for_other_threads
+from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, check_loss_function
 from privet.gradients.core.randomness import Draws, draw_torch_seed
-from privet.gradients.core.state.reachable import find_modules, find_reachable
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
 from privet.gradients.methods.passes import Passes
@@ -42,7 +40,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 # For models that compute in lower precision; for norms, which may be too large but not too small.
 _LOOSE, _NORM = 3e-2, 1e-3
 _NEGLIGIBLE = 1e-6
-_PAUSES = (0.0, 0.01, 0.05)  # seconds, for other threads to let go of tensors
+_DEEPEST = 6  # functions inside of functions that are looked at
 
 MADE_UP = "a made-up example of the real shapes"
 _FIX = (
@@ -97,15 +95,24 @@ def refuse_foreign_forwards(model: nn.Module) -> None:
     """
     own = set(model.modules())
     for name, module in model.named_modules():
-        if "forward" not in module.__dict__:
-            continue
-        reached = [getattr(value, "__self__", value) for value in find_reachable(module.__dict__["forward"]).values()]
+        reached = _list_modules(module.__dict__.get("forward"))
         if any(type(other) is type(module) and other not in own for other in reached):
             raise UnsupportedModelError(
                 f"the forward of module {name or type(module).__name__!r} was replaced by one that runs another "
                 f"{type(module).__name__}: the model is a copy of a model that was patched (by accelerate or TRL, say). Copy it "
                 "before it is patched, or remove the patch with: del module.forward"
             )
+
+
+def _list_modules(function: Any, depth: int = 0) -> Iterator[nn.Module]:
+    """Yield the modules that a function is bound to or holds, directly or in functions that it holds."""
+    if isinstance(function, nn.Module):
+        yield function
+    elif function is not None and depth < _DEEPEST:
+        held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+        held += [getattr(function, name, None) for name in ("__self__", "__wrapped__", "func")]
+        for part in (*held, *getattr(function, "args", ())):
+            yield from _list_modules(part, depth + 1)
 
 
 def probe(
@@ -197,10 +204,10 @@ def _freeze_old_objects() -> Iterator[None]:
 
 
 def _check(program: Program, examples: Examples, method: str, what: str, *, required: bool, quiet: bool) -> str:
-    versions = {name: parameter._version for name, parameter in program.parameters.items()}
+    before = {name: parameter.detach().clone() for name, parameter in program.parameters.items()}
     older = _batched_tensors()
     alone = _loop_gradients(program, examples, what, quiet=quiet)
-    _refuse_what_outlives_a_pass(program, versions)
+    _refuse_what_outlives_a_pass(program, before)
     _refuse_hopeless(alone, what)
     flipped = examples.select(torch.arange(examples.count, device="cpu").flip(0))
     backwards = _loop_gradients(program, flipped, what, quiet=quiet)[::-1]
@@ -212,7 +219,7 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
     refuse_in_batch_loss(program, examples)
     if method == "ghost" and not _is_ghost_right(program, examples, older, required=required):
         method = "loop"
-    _refuse_what_outlives_a_pass(program, versions)
+    _refuse_what_outlives_a_pass(program, before)
     return method
 
 
@@ -238,8 +245,9 @@ def _gradients(tape: Tape) -> dict[str, Tensor]:
     return {name: grad.materialize()[0] for name, grad in tape.grads.items()}
 
 
-def _refuse_what_outlives_a_pass(program: Program, versions: dict[str, int]) -> None:
-    written = [name for name, parameter in program.parameters.items() if parameter._version != versions[name]]
+def _refuse_what_outlives_a_pass(program: Program, before: Mapping[str, Tensor]) -> None:
+    """Refuse parameters that changed, modules that were created, and gradients of foreign tensors."""
+    written = [name for name, parameter in program.parameters.items() if not torch.equal(parameter, before[name])]
     if written:
         raise UnsupportedModelError(
             f"parameter {written[0]!r} changes in the forward pass, so the released model would contain private data without "
@@ -260,6 +268,18 @@ def _refuse_what_outlives_a_pass(program: Program, versions: dict[str, int]) -> 
         )
 
 
+def _name_of(program: Program, tensor: Tensor) -> str:
+    """Return the name that the loss has for a tensor, directly or as a parameter of a module."""
+    used = inspect.getclosurevars(program.loss_fn) if inspect.isfunction(program.loss_fn) else None
+    for name, value in {} if used is None else {**used.globals, **used.nonlocals}.items():
+        if value is tensor:
+            return f"the tensor {name!r}"
+        for own, parameter in value.named_parameters() if isinstance(value, nn.Module) else ():
+            if parameter is tensor:
+                return f"parameter {name}.{own}"
+    return f"a tensor of shape {tuple(tensor.shape)}"
+
+
 def _batched_tensors() -> list[Tensor]:
     """Return all batched tensors in this process."""
     return [x for x in gc.get_objects() if type(x) is Tensor and is_batched(x)]
@@ -276,41 +296,21 @@ def refuse_survivors(older: list[Tensor]) -> None:
             code cannot reach them.
     """
     known = set(map(id, older))
-    new = [weakref.ref(x) for x in _batched_tensors() if id(x) not in known]
+    gc.collect()
+    new = [x for x in _batched_tensors() if id(x) not in known]
     if not new:
         return
-    # Another thread has such tensors in its passes, and for a moment after one; what is kept is there after that, too.
-    wait_for_other_threads()
-    gc.collect()
     gc.unfreeze()  # the referrer may be an older object
-    for pause in _PAUSES if threading.active_count() > 1 else (0.0,):
-        time.sleep(pause)
-        if not _is_any_held(new, older):
-            return
-        gc.collect()
-    raise UnsupportedModelError(
-        "the model or loss keeps a tensor of an example after the pass (in a global, a closure or an object); keep no "
-        "tensors, or only Python numbers"
-    )
-
-
-def _is_any_held(known: list[weakref.ref[Tensor]], older: list[Tensor]) -> bool:
-    """Return whether a Python object other than these lists refers to one of these tensors."""
-    left = [x for x in (each() for each in known) if x is not None]
-    return any(
-        holder is not left and holder is not older and not isinstance(holder, types.FrameType)
-        for x in left
+    ours = (new, older)
+    if any(
+        not isinstance(holder, types.FrameType) and all(holder is not each for each in ours)
+        for x in new
         for holder in gc.get_referrers(x)
-    )
-
-
-def _name_of(program: Program, tensor: Tensor) -> str:
-    for name, module in find_modules(program.loss_fn).items():
-        for own, parameter in module.named_parameters():
-            if parameter is tensor:
-                return f"parameter {'.'.join(filter(None, (name, own)))}"
-    named = next((name for name, value in find_reachable(program.loss_fn).items() if value is tensor), None)
-    return f"the tensor {named!r}" if named else f"a tensor of shape {tuple(tensor.shape)}"
+    ):
+        raise UnsupportedModelError(
+            "the model or loss keeps a tensor of an example after the pass (in a global, a closure or an object); keep no "
+            "tensors, or only Python numbers"
+        )
 
 
 def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
@@ -327,18 +327,15 @@ def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
             )
 
 
-def _norm(gradients: dict[str, Tensor]) -> float:
+def _norm(gradients: Mapping[str, Tensor]) -> float:
     return float(sum(value.double().square().sum() for value in gradients.values()) ** 0.5)
 
 
-def _is_close(one: dict[str, Tensor], other: dict[str, Tensor], *, loose: bool = False) -> bool:
+def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: bool = False) -> bool:
     """Return whether two gradients of an example are equal up to rounding; a missing parameter counts as zero."""
-    names = dict.fromkeys([*one, *other])
-    differences = {
-        name: (one[name].double() if name in one else 0)
-        - (other[name].double() if name in other else torch.zeros((), device="cpu"))
-        for name in names
-    }
+    zero = torch.zeros((), dtype=torch.float64, device="cpu")
+    names = one.keys() | other.keys()
+    differences = {name: one.get(name, zero).double() - other.get(name, zero).double() for name in names}
     tolerance = _LOOSE if loose else max((_TOLERANCE[x.dtype] for x in (*one.values(), *other.values())), default=0.0)
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
@@ -372,22 +369,18 @@ def _is_ghost_right(program: Program, examples: Examples, older: list[Tensor], *
 
 def _matches_loop(program: Program, tape: Tape, examples: Examples, draws: Draws) -> bool:
     gradients = {name: grad.materialize() for name, grad in tape.grads.items()}
-    groups = (tuple(program.parameters),)
+    groups, loose = (tuple(program.parameters),), program.low_precision
     norms = tape.group_norms(groups)[0]
     weights = torch.linspace(1.0, 0.3, examples.count, device=norms.device)
     sums = tape.weighted_sum(groups, weights[None])
-    if not _is_close(
-        {name: sums[name] for name in gradients},
-        {name: torch.einsum("b,b...->...", weights.to(value.dtype), value) for name, value in gradients.items()},
-        loose=program.low_precision,
-    ):
+    expected = {name: torch.einsum("b,b...->...", weights.to(value.dtype), value) for name, value in gradients.items()}
+    if not _is_close({name: sums[name] for name in gradients}, expected, loose=loose):
         return False
     for position in range(examples.count):
         where = torch.tensor([position], device="cpu")
         wanted = _gradients(differentiate(program, examples.select(where), draws.restart(where), 0))
         found = {name: value[position] for name, value in gradients.items()}
-        loose = program.low_precision
-        tolerance = _LOOSE if loose else _NORM
-        if not _is_close(found, wanted, loose=loose) or float(norms[position]) < (1 - tolerance) * _norm(wanted) - _NEGLIGIBLE:
+        least = (1 - (_LOOSE if loose else _NORM)) * _norm(wanted) - _NEGLIGIBLE
+        if float(norms[position]) < least or not _is_close(found, wanted, loose=loose):
             return False
     return True

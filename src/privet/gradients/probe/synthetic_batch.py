@@ -6,7 +6,6 @@ __all__ = ["KINDS", "common_objects", "is_joinable", "join_examples", "make_synt
 
 import dataclasses
 import enum
-import threading
 import types
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -17,7 +16,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.copying import is_bare
 from privet.gradients.core.examples import Examples, context_objects, unflatten
 
 _Fill = Callable[[tuple[int, ...], torch.Generator], Tensor]
@@ -42,7 +40,71 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 # Floating-point numbers and integers. 0 and 1 are valid in nearly every vocabulary and label set, 1 also as a length; losses such
 # as binary cross entropy take numbers between 0 and 1 only, or only the two.
 KINDS: tuple[tuple[_Fill, _Fill], ...] = ((_normal, _random_bits), (_uniform, _ones), (_random_bits, _ones))
+_CONSTANTS: dict[type, Any] = {bool: True, int: 1, float: 1.0, complex: 1.0 + 0j, str: "a", bytes: b"a"}
+_STRUCTURE = (type(None), torch.dtype, torch.device)
 _DEEPEST = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class _Maker:
+    """Makes up values.
+
+    Args:
+        kind: of numbers, a place in `KINDS`.
+        generator: of the numbers.
+        kept: ids of objects that stay.
+        public: whether the given values are public, so that only tensors and arrays change.
+    """
+
+    kind: int
+    generator: torch.Generator
+    kept: Collection[int] = frozenset()
+    public: bool = False
+
+    def make(self, leaf: Any, depth: int = 0) -> Any:
+        """Return a made-up value in place of a leaf, of which only the type and shape are used.
+
+        Raises:
+            UnsupportedModelError: the value holds something else than attributes.
+        """
+        own: Any = type(leaf)
+        if id(leaf) in self.kept or own in _STRUCTURE:
+            return leaf
+        if isinstance(leaf, Tensor):
+            return self.fill(leaf, tuple(leaf.shape))
+        if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind != "O":
+            made = self.fill_array(leaf.dtype, leaf.shape)
+            return made if isinstance(leaf, np.ndarray) else made[()]
+        if self.public and (own in _CONSTANTS or isinstance(leaf, enum.Enum)):
+            return leaf
+        if own in _CONSTANTS or isinstance(leaf, enum.Enum):
+            return _CONSTANTS[own] if own in _CONSTANTS else next(iter(own))
+        attributes = _attributes(leaf) if depth < _DEEPEST else None
+        if attributes is None:
+            if self.public:
+                return leaf
+            raise _cannot_make_up(leaf)
+        new = own.__new__(own)
+        for name, value in attributes.items():
+            object.__setattr__(new, name, pytree.tree_map(lambda part: self.make(part, depth + 1), value))
+        return new
+
+    def fill(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor of made-up numbers; booleans are true."""
+        floats, integers = KINDS[self.kind]
+        if like.is_floating_point():
+            return floats(shape, self.generator).to(like)
+        if like.is_complex():
+            return torch.complex(*(floats(shape, self.generator).float() for _ in range(2))).to(like)
+        if like.dtype == torch.bool:
+            return torch.ones(shape, dtype=torch.bool, device=like.device)
+        return integers(shape, self.generator).to(like)
+
+    def fill_array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+        """Return a made-up array; torch knows neither all of NumPy's types nor all of its strides."""
+        if dtype.kind in "fciu":
+            return KINDS[self.kind][dtype.kind in "iu"](shape, self.generator).numpy().astype(dtype)
+        return np.zeros(shape, dtype) if dtype.kind in "VmM" else np.full(shape, True if dtype.kind == "b" else "a", dtype)
 
 
 def make_synthetic(examples: Examples, count: int, seed: int = 0, kind: int = 0, kept: Collection[int] = frozenset()) -> Examples:
@@ -61,49 +123,24 @@ def make_synthetic(examples: Examples, count: int, seed: int = 0, kind: int = 0,
     Raises:
         UnsupportedModelError: there is another object, which cannot be made up.
     """
-    generator = torch.Generator().manual_seed(seed)
+    maker = _Maker(kind, torch.Generator().manual_seed(seed), kept)
     for value in context_objects(examples.tree):
         if id(value) not in kept:
             raise _cannot_make_up(value)
-
     leaves = tuple(
-        _fill(leaf, (count, *leaf.shape[1:]), kind, generator) if own else _invent(leaf, kind, generator, kept=kept)
+        maker.fill(leaf, (count, *leaf.shape[1:])) if own else maker.make(leaf)
         for leaf, own in zip(examples.leaves, examples.own, strict=True)
     )
     return Examples(leaves, examples.own, examples.tree, count)
 
 
 def common_objects(groups: Iterable[Examples]) -> frozenset[int]:
-    """Return the ids of the objects, no tensors or constants, that are one and the same for all of several examples.
-
-    Among them are parts of their objects that cannot be copied and hold nothing, such as a file or a module.
-    """
+    """Return the ids of the objects, no tensors or constants, that are one and the same for all of several examples."""
     listed = list(groups)
     if sum(group.count for group in listed) < 2:
         return frozenset()
     held = ([*group.shared, *context_objects(group.tree)] for group in listed)
-    found = ({**{id(x): x for x in each}, **_bare_parts(each)} for each in held)
-    return frozenset.intersection(
-        *(frozenset(key for key, x in each.items() if type(x) not in (*_CONSTANTS, *_STRUCTURE)) for each in found)
-    )
-
-
-def _bare_parts(objects: Iterable[Any]) -> dict[int, Any]:
-    """Return by id what plain objects hold, and what these hold, that has no contents itself."""
-    found, seen, waiting = dict[int, Any](), set[int](), list(objects)
-    while waiting:
-        value = waiting.pop()
-        if id(value) not in seen and _is_plain(type(value)):
-            seen.add(id(value))
-            parts = pytree.tree_leaves(list((_attributes(value) or {}).values()))
-            found.update((id(part), part) for part in parts if is_bare(part))
-            waiting += parts
-    return found
-
-
-def _is_plain(kind: Any) -> bool:
-    """Return whether an object of this class can be made without arguments, and has nothing but attributes."""
-    return kind.__new__ is object.__new__ or kind is types.SimpleNamespace
+    return frozenset.intersection(*(frozenset(id(x) for x in each if type(x) not in (*_CONSTANTS, *_STRUCTURE)) for each in held))
 
 
 def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool = False) -> list[Any]:
@@ -118,57 +155,25 @@ def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool =
     Raises:
         UnsupportedModelError: the item is not public and holds an object that cannot be made up.
     """
-    generator = torch.Generator().manual_seed(1)
+    maker = _Maker(kind, torch.Generator().manual_seed(1), public=public)
 
     def invent(leaf: Any) -> Any:
         if type(leaf) is int or type(leaf) is float:
-            return type(leaf)(_fill(torch.tensor(leaf, device="cpu"), (), kind, generator).item())
-        return _invent(leaf, kind, generator, public)
+            return type(leaf)(maker.fill(torch.tensor(leaf, device="cpu"), ()).item())
+        return maker.make(leaf)
 
     return [pytree.tree_map(invent, item) for _ in range(count)]
 
 
-_CONSTANTS: dict[type, Any] = {bool: True, int: 1, float: 1.0, complex: 1.0 + 0j, str: "a", bytes: b"a"}
-_STRUCTURE = (type(None), torch.dtype, torch.device)
-_LOCKS: dict[type, Callable[[], Any]] = {type(make()): make for make in (threading.Lock, threading.RLock)}
-
-
-def _invent(
-    leaf: Any, kind: int, generator: torch.Generator, public: bool = False, depth: int = 0, kept: Collection[int] = frozenset()
-) -> Any:
-    """Return a made-up value in place of a leaf, of which only the type and shape are used; if it is public, only tensors change.
-
-    What is `kept` stays. A lock becomes another one.
-
-    Raises:
-        UnsupportedModelError: it is an object that holds something else than attributes.
-    """
-    own: Any = type(leaf)
-    if id(leaf) in kept:
-        return leaf
-    if own in _LOCKS and not public:
-        return _LOCKS[own]()
-    if own in _CONSTANTS:
-        return leaf if public else _CONSTANTS[own]
-    if own in _STRUCTURE:
-        return leaf
-    if isinstance(leaf, Tensor):
-        return _fill(leaf, tuple(leaf.shape), kind, generator)
-    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind != "O":
-        made = _fill_array(leaf.dtype, leaf.shape, kind, generator)
-        return made if isinstance(leaf, np.ndarray) else made[()]
-    if isinstance(leaf, enum.Enum) and not public:
-        return next(iter(own))
-    state = _attributes(leaf) if _is_plain(own) and depth < _DEEPEST else None
-    if state is None:
-        if public:
-            return leaf
-        raise _cannot_make_up(leaf)
-    new = own.__new__(own)
-    for name, value in state.items():
-        made = pytree.tree_map(lambda part: _invent(part, kind, generator, public, depth + 1, kept), value)
-        object.__setattr__(new, name, made)
-    return new
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object that can be made without arguments; None if it has other contents too."""
+    own = dict(getattr(value, "__dict__", {}))
+    if type(value).__new__ is not object.__new__ and not isinstance(value, types.SimpleNamespace):
+        return None
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)} | own
+    slots = any(vars(kind).get("__slots__") for kind in type(value).__mro__)
+    return None if slots or not hasattr(value, "__dict__") else own
 
 
 def _cannot_make_up(value: object) -> UnsupportedModelError:
@@ -177,36 +182,6 @@ def _cannot_make_up(value: object) -> UnsupportedModelError:
         "step, and that of a real example must not be used: pass a made-up item, reading=privet.Reading(spec=…), or a public "
         "batch, reading=privet.Reading(probe_batch=…)"
     )
-
-
-def _attributes(value: Any) -> dict[str, Any] | None:
-    """Return the attributes of an object; None if it has other contents too."""
-    slots = {name for each in type(value).__mro__ for name in vars(each).get("__slots__", ())}
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value) if field.name in slots and hasattr(value, field.name)]
-        return {**{name: getattr(value, name) for name in names}, **getattr(value, "__dict__", {})}
-    return None if slots or not hasattr(value, "__dict__") else dict(vars(value))
-
-
-def _fill(like: Tensor, shape: tuple[int, ...], kind: int, generator: torch.Generator) -> Tensor:
-    floats, integers = KINDS[kind]
-    if like.is_floating_point():
-        return floats(shape, generator).to(like)
-    if like.is_complex():
-        return torch.complex(*(floats(shape, generator).float() for _ in range(2))).to(like)
-    if like.dtype == torch.bool:
-        return torch.ones(shape, dtype=torch.bool, device=like.device)
-    return integers(shape, generator).to(like)
-
-
-def _fill_array(dtype: np.dtype[Any], shape: tuple[int, ...], kind: int, generator: torch.Generator) -> Any:
-    """Return a made-up array; torch knows neither all of NumPy's types nor all of its strides."""
-    floats, integers = KINDS[kind]
-    if dtype.kind in "fc":
-        return floats(shape, generator).numpy().astype(dtype)
-    if dtype.kind in "iu":
-        return integers(shape, generator).numpy().astype(dtype)
-    return np.zeros(shape, dtype) if dtype.kind in "VmM" else np.full(shape, True if dtype.kind == "b" else "a", dtype)
 
 
 def is_joinable(examples: Examples) -> bool:
