@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from privet._utils.native import compiled_library
-from privet.gradients.core.per_example import Factors
 from privet.gradients.layers.embedding import kernels as embedding
 from privet.gradients.masking import kernels as masking
 from privet.noise import compiled as noise
@@ -44,22 +43,16 @@ def embedded(form: embedding.Sums) -> Calls:
     """256 examples of 64 tokens, in a table of 10,000 × 128."""
     indices, gradients, weights = torch.randint(10_000, (256, 64)), torch.randn(256, 64, 128), torch.rand(256)
     return {
-        "measured": lambda: form.measured(indices, gradients, None),
+        "measured": lambda: form.measure(indices, gradients, None),
         "weighted_sum": lambda: form.weighted_sum(indices, gradients, weights, 10_000, None),
     }
 
 
 def masked(form: masking.Products) -> Calls:
-    """A tenth of 784 × 256 entries with 512 examples, and of 32 × 144 over 196 positions with 64."""
-    mask, few = (masking.rows(torch.rand(shape) < 0.1, torch.float32) for shape in ((784, 256), (32, 144)))
+    """A tenth of 784 × 256 entries with 512 examples."""
+    mask = masking.rows(torch.rand(784, 256) < 0.1, torch.float32)
     left, right = torch.randn(784, 512), torch.randn(256, 512)
-    columns, positions = (torch.arange(size) * 64 for size in (144, 196))
-    factors = Factors(torch.randn(32, 196, 64), torch.randn(340, 64), columns, positions)
-    return {
-        "product": lambda: form.product(mask, right),
-        "outer": lambda: form.outer(mask, left, right),
-        "entries": lambda: form.entries(few, factors),
-    }
+    return {"product": lambda: form.product(mask, right), "outer": lambda: form.outer(mask, left, right)}
 
 
 def forms(kernels: Any, built: Path) -> Iterator[tuple[str, Any]]:
@@ -69,8 +62,8 @@ def forms(kernels: Any, built: Path) -> Iterator[tuple[str, Any]]:
     there = {variant: path for variant in runs for path in (built / source.relative_to(SOURCES).parent).glob(f"*-{variant}.so")}
     libraries = {"native": compiled_library(source), **{name: ctypes.CDLL(str(path)) for name, path in there.items()}}
     for name, library in libraries.items():
-        form = kernels._bound(library)
-        assert kernels.agree(form), f"{library._name} is wrong"
+        form = kernels._bind(library)
+        assert kernels.is_consistent(form), f"{library._name} is wrong"
         yield name, form
     yield "torch", kernels.IN_TORCH
 

@@ -12,7 +12,7 @@ from recording import cover
 
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Layerwise
 from privet.gradients import clipped_sum
-from privet.gradients.core import batching, losses, norms, per_example
+from privet.gradients.core import norms, per_example
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
@@ -123,15 +123,6 @@ def test_float32_is_off_by_rounding_alone(case, monkeypatch):
     check(reference.first(), "auto", RULES[:1])
     make_scarce(monkeypatch)
     check(reference, "ghost")
-
-
-@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
-def test_the_public_api_gives_the_same_results(case, monkeypatch):
-    """Torch's internals only save time: without them, the public API gives the same."""
-    monkeypatch.setattr(batching, "_dispatch", batching.run_by_public_api)
-    monkeypatch.setattr(batching, "_vectorise", batching.vectorise_by_public_api)
-    monkeypatch.setattr(losses, "_backpropagate", losses.backpropagate_by_public_api)
-    check(Reference(case, torch.float64), "ghost", ())
 
 
 @pytest.mark.parametrize("case", cases.UNFOLLOWED, ids=str)

@@ -6,15 +6,6 @@ LOSSES = "test_the_losses_are_those_of_the_plain_model"
 MOVED = "test_moving_every_gradient_gives_the_same"
 
 EMBEDDING = [
-    Mutant("duplicates are forgotten", "_measure_by_count",
-           "if len(examples):", "if False:",
-           tape("embedding of repeated tokens")),
-    Mutant("duplicates count alone and together", "_measure_by_count",
-           "squares[repeated] = 0", "",
-           tape("embedding of repeated tokens")),
-    Mutant("duplicates count for other examples", "_measure_by_count",
-           "examples[first]", "examples[first].flip(0)",
-           tape("embedding")),
     Mutant("duplicates of a shared gradient count once each", "_measure_shared",
            "((2 * rank + 1) * counts).sum(1)", "counts.sum(1)",
            among("test_embedding_kernels", "test_norms_and_sums_are_those_of_dense_gradients[torch]")),
@@ -42,15 +33,9 @@ EMBEDDING = [
     Mutant("indices out of range are wrapped", "embedding.index",
            "where + len(table) * (where < 0)", "where % len(table)",
            among("test_embedding", "test_indices_out_of_range_contribute_nothing")),
-    Mutant("indices that were overwritten are used", "look_up.record",
-           "_version(indices) != version", "False",
-           among("test_embedding", "test_indices_that_are_overwritten_after_the_look_up_are_an_error_of_their_example")),
     Mutant("negative indices are out of range", "embedding.index",
            "where + len(table) * (where < 0)", "where",
            among("test_embedding", "test_negative_indices_count_from_the_end")),
-    Mutant("some of the examples forget the padding index", "EmbeddingGrad.index_select",
-           "size, self.padding", "size",
-           among("test_embedding_kernels", "test_selections_keep_the_padding_index")),
 ]  # fmt: skip
 
 BAGS = [

@@ -5,7 +5,6 @@ from privet.gradients.engine import METHODS as METHODS
 from privet.gradients.engine import clipped_sum, per_example_gradients, per_example_norms
 from privet.gradients.engine import empty_sum as empty_sum
 from privet.gradients.parameters import trainable as trainable
-from privet.gradients.projection.estimates import estimated_norms as estimated_norms
 
 __all__ = [ "clipped_sum", "per_example_gradients", "per_example_norms", "register_handler",
 ]  # fmt: skip

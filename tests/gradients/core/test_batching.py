@@ -1,32 +1,14 @@
-"""Calls on the physical batch: both implementations agree, and the example dimension is vmap's."""
+"""Calls on the physical batch: the example dimension is vmap's."""
 
 import pytest
 import torch
 
-from privet.gradients.core import batching
-from privet.gradients.core.batching import (
-    NestedTransformError,
-    is_batched,
-    run_by_internals,
-    run_by_public_api,
-    run_on_physical_batch,
-    vectorise_by_internals,
-    vectorise_by_public_api,
-)
+from privet.gradients.core.batching import NestedTransformError, is_batched, run_on_physical_batch, vectorise
 from rounding import assert_equal_up_to_rounding
 
-WAYS = pytest.mark.parametrize("way", [run_by_internals, run_by_public_api], ids=["internals", "public"])
 
-
-def test_torchs_internals_are_used_here():
-    """This version of torch has the internals; without them, the public API is used."""
-    assert batching._dispatch is run_by_internals
-    assert batching._vectorise is vectorise_by_internals
-
-
-@WAYS
 @pytest.mark.parametrize("dimension", [0, 1, -1])
-def test_the_function_sees_examples_first_and_its_result_is_one_examples(way, dimension):
+def test_the_function_sees_examples_first_and_its_result_is_one_examples(dimension):
     x, seen = torch.randn(5, 5, 5), []
 
     def below(token, physical, plain):
@@ -36,7 +18,7 @@ def test_the_function_sees_examples_first_and_its_result_is_one_examples(way, di
 
     def one(token, own, plain):
         assert is_batched(own)
-        turned, total = way(token, below, (token, own, plain))
+        turned, total = run_on_physical_batch(token, below, (token, own, plain))
         assert turned.shape == total.shape == (5, 5)
         return turned, total
 
@@ -46,40 +28,40 @@ def test_the_function_sees_examples_first_and_its_result_is_one_examples(way, di
     assert seen == [(False, (5, 5, 5), (2, 3))]
 
 
-@WAYS
-def test_autograd_runs_below(way):
+def test_autograd_runs_below():
     weight, x = torch.randn(3, requires_grad=True), torch.randn(4, 3)
-    losses = torch.func.vmap(lambda token, x: way(token, lambda t, x: (x * weight).sum(1), (token, x)))(torch.zeros(4), x)
+    losses = torch.func.vmap(lambda token, x: run_on_physical_batch(token, lambda t, x: (x * weight).sum(1), (token, x)))(
+        torch.zeros(4), x
+    )
     (found,) = torch.autograd.grad(losses.sum(), weight)
     assert_equal_up_to_rounding(found, x.sum(0))
 
 
-@WAYS
-def test_a_single_example_is_batched_too(way):
+def test_a_single_example_is_batched_too():
     shapes = []
-    torch.func.vmap(lambda token: way(token, lambda t: (shapes.append(t.shape), t)[1], (token,)))(torch.zeros(1))
+    torch.func.vmap(lambda token: run_on_physical_batch(token, lambda t: (shapes.append(t.shape), t)[1], (token,)))(
+        torch.zeros(1)
+    )
     assert shapes == [(1,)]
 
 
-@WAYS
 @pytest.mark.parametrize("inner", [
     lambda f: torch.func.vmap(f)(torch.ones(2, 3)), lambda f: torch.func.grad(lambda x: f(x).sum())(torch.ones(3)),
     lambda f: torch.func.jvp(f, (torch.ones(3),), (torch.ones(3),))[1],
 ], ids=["vmap", "grad", "jvp"])  # fmt: skip
-def test_another_transformation_is_not_taken_for_the_examples(way, inner):
+def test_another_transformation_is_not_taken_for_the_examples(inner):
     def one(token):
-        return inner(lambda x: way(token, lambda t, x: x, (token, x)))
+        return inner(lambda x: run_on_physical_batch(token, lambda t, x: x, (token, x)))
 
     with pytest.raises((NestedTransformError, NotImplementedError)):
         torch.func.vmap(one)(torch.zeros(4))
 
 
-@WAYS
-def test_what_fails_below_leaves_vmap_as_it_was(way):
+def test_what_fails_below_leaves_vmap_as_it_was():
     def one(token, x):
         with pytest.raises(ZeroDivisionError):
-            way(token, lambda t: 1 / 0, (token,))
-        return way(token, lambda t, x: x + 1, (token, x)) * 2
+            run_on_physical_batch(token, lambda t: 1 / 0, (token,))
+        return run_on_physical_batch(token, lambda t, x: x + 1, (token, x)) * 2
 
     assert torch.equal(torch.func.vmap(one)(torch.zeros(3), torch.arange(3.0)), torch.tensor([2.0, 4.0, 6.0]))
 
@@ -91,39 +73,32 @@ def test_outside_of_a_pass_nothing_is_batched():
         run_on_physical_batch(torch.zeros(3), lambda t: t, (torch.zeros(3),))
 
 
-INTO = pytest.mark.parametrize("into", [vectorise_by_internals, vectorise_by_public_api], ids=["internals", "public"])
-
-
-@INTO
-def test_own_leaves_are_of_one_example_and_others_are_shared(into):
+def test_own_leaves_are_of_one_example_and_others_are_shared():
     x, seen = torch.randn(4, 3), []
 
     def one(token, own, shared, word):
         seen.append((own.shape, is_batched(own), is_batched(shared), word))
         return (own * shared).sum() + token
 
-    found = into(one, torch.arange(4.0), (x, torch.arange(3.0), "word"), (True, False, False))
+    found = vectorise(one, torch.arange(4.0), (x, torch.arange(3.0), "word"), (True, False, False))
     assert_equal_up_to_rounding(found, x @ torch.arange(3.0) + torch.arange(4.0))
     assert seen == [((3,), True, False, "word")]
 
 
-@INTO
-def test_results_independent_of_examples_are_shared(into):
-    assert into(lambda token: torch.tensor(2.0), torch.zeros(3), (), ()).tolist() == [2.0] * 3
+def test_results_independent_of_examples_are_shared():
+    assert vectorise(lambda token: torch.tensor(2.0), torch.zeros(3), (), ()).tolist() == [2.0] * 3
 
 
-@INTO
-def test_vmap_draws_no_numbers(into):
+def test_vmap_draws_no_numbers():
     """It would draw those of all examples from one stream, which a removed example shifts."""
     with pytest.raises(RuntimeError, match="randomness"):
-        into(lambda token: torch.rand(()) + token, torch.zeros(9), (), ())
+        vectorise(lambda token: torch.rand(()) + token, torch.zeros(9), (), ())
 
 
-@INTO
-def test_after_an_exception_nothing_is_vectorised(into):
+def test_after_an_exception_nothing_is_vectorised():
     def fail(token):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        into(fail, torch.zeros(3), (), ())
+        vectorise(fail, torch.zeros(3), (), ())
     assert torch._C._functorch.maybe_current_level() is None

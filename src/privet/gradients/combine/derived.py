@@ -10,7 +10,7 @@ from __future__ import annotations
 __all__ = ["DerivedGrad", "is_disjoint", "pull_back"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -59,13 +59,9 @@ class DerivedGrad(WrappedGrad):
             return sum_formed(self, weights)
         return self.derivation.vjp(self.inner.weighted_sum(weights)).to(self.precision)
 
-    def index_select(self, index: Tensor | slice) -> DerivedGrad:
-        """Return the gradients of a subset of the examples."""
-        return DerivedGrad(self.inner.index_select(index), self.derivation, self.precision)
-
     def double(self) -> DerivedGrad:
         """Return the same gradients in float64."""
-        return DerivedGrad(self.inner.double(), self.derivation, torch.float64)
+        return replace(super().double(), precision=torch.float64)
 
 
 def pull_back(inner: PerExampleGrad, derivation: Derivation) -> PerExampleGrad:

@@ -57,10 +57,6 @@ class GroupedGrad(WrappedGrad):
         own = self.size * index[:, None] + torch.arange(self.size, device=index.device)
         return GroupedGrad(self.inner.index_select(own.flatten()), self.size)
 
-    def double(self) -> GroupedGrad:
-        """Return the same gradients in float64."""
-        return GroupedGrad(self.inner.double(), self.size)
-
     def abs_norm_bound(self) -> Tensor:
         """Return the sum over the rows."""
         return _sum_rows(self.inner.abs_norm_bound(), self.size)

@@ -46,19 +46,9 @@ class SummedGrads(PerExampleGrad):
     grads: tuple[PerExampleGrad, ...]
 
     @property
-    def examples(self) -> int:
-        """B."""
-        return self.grads[0].examples
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.grads[0].dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the gradients."""
-        return self.grads[0].device
+    def source(self) -> PerExampleGrad:
+        """The first term."""
+        return self.grads[0]
 
     @property
     def numel_per_example(self) -> int:
@@ -88,18 +78,6 @@ class SummedGrads(PerExampleGrad):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
         return sum_formed(self, weights)
-
-    def index_select(self, index: Tensor | slice) -> PerExampleGrad:
-        """Return the gradients of a subset of the examples."""
-        return type(self)(tuple(grad.index_select(index) for grad in self.grads))
-
-    def scale(self, factor: float) -> PerExampleGrad:
-        """Return the gradients multiplied by a number."""
-        return type(self)(tuple(grad.scale(factor) for grad in self.grads))
-
-    def double(self) -> PerExampleGrad:
-        """Return the same gradients in float64."""
-        return type(self)(tuple(grad.double() for grad in self.grads))
 
 
 class SeparateGrads(SummedGrads):

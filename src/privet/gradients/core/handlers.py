@@ -7,13 +7,12 @@ __all__ = [
     "OPERATORS",
     "Handler",
     "Rule",
-    "handlers_of",
     "has_operators",
     "register_handler",
     "register_operator",
 ]
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,9 +87,3 @@ def has_operators(module: str) -> bool:
     """Return whether the package of a Python module has operators with rules here."""
     package = module.partition(".")[0]
     return any(name.startswith(f"{package}::") for name in OPERATORS)
-
-
-def handlers_of(rules: Iterable[Rule]) -> dict[Any, Handler]:
-    """Return the registry entries of the given rules."""
-    wanted = set(rules)
-    return {function: handler for function, handler in HANDLERS.items() if handler.rule in wanted}

@@ -6,8 +6,6 @@ __all__ = [
     "Loss",
     "LossFunction",
     "backpropagate",
-    "backpropagate_by_internals",
-    "backpropagate_by_public_api",
     "check_loss_function",
     "check_losses",
     "force_eager",
@@ -82,26 +80,17 @@ def check_losses(losses: object, examples: int) -> Tensor:
     return losses
 
 
-def backpropagate_by_public_api(losses: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Implement `backpropagate` with documented API."""
-    return torch.autograd.grad(losses, inputs, torch.ones_like(losses), allow_unused=True)
-
-
-def backpropagate_by_internals(losses: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Implement `backpropagate` by the call that `torch.autograd.grad` makes, without its checks of shapes: 20 µs less."""
-    found: Sequence[Tensor | None] = _run_backward(
-        (losses,), (torch.ones_like(losses),), False, False, tuple(inputs), True, accumulate_grad=False
-    )
-    return found
-
-
 _run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
-_backpropagate = backpropagate_by_public_api if _run_backward is None else backpropagate_by_internals
 
 
 def backpropagate(losses: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor | None]:
     """Return the gradients of the sum of the losses, (B,) or (B, 1), by the inputs; None for those that it does not use."""
-    return _backpropagate(losses, inputs)
+    ones = torch.ones_like(losses)
+    if _run_backward is None:
+        return torch.autograd.grad(losses, inputs, ones, allow_unused=True)
+    # The call that `torch.autograd.grad` makes, without its checks of shapes: 20 µs less.
+    found: Sequence[Tensor | None] = _run_backward((losses,), (ones,), False, False, tuple(inputs), True, accumulate_grad=False)
+    return found
 
 
 def force_eager() -> contextlib.AbstractContextManager[Any]:

@@ -167,7 +167,7 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     waiting: list[Sequence[Tensor]] = []
     room = _FEW
     for factors in products:
-        numbers = sum(x.numel() for x in factors)
+        numbers = sum([x.numel() for x in factors])
         if numbers > _FEW or not all(map(_is_short, factors)):
             found.append(_measure(factors))
             continue
@@ -192,7 +192,8 @@ def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
     if len(products) == 1:
         return _measure(products[0])
     pairs, single = [each for each in products if len(each) == 2], [each[0] for each in products if len(each) == 1]
-    factors = list(map(as_matrix, [*(a for a, _ in pairs), *(g for _, g in pairs), *single]))
+    columns = [*[a for a, _ in pairs], *[g for _, g in pairs], *single]
+    factors = [x if x.dim() == 2 else as_matrix(x) for x in columns]
     joined = torch.cat(factors, 1)
     if not pairs:
         return _precise_norms(joined).square_()

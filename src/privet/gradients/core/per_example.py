@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = [
     "KEEP",
     "DenseGrad",
-    "Factors",
     "FormedGrad",
     "OutputGrad",
     "PerExampleGrad",
@@ -24,8 +23,9 @@ __all__ = [
 ]
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -37,22 +37,32 @@ KEEP = 1 << 23
 
 
 class PerExampleGrad(ABC):
-    """Gradients of one parameter for B examples; they are not materialised unless the subclass stores them."""
+    """Gradients of one parameter for B examples; they are not materialised unless the subclass stores them.
+
+    Subclasses are dataclasses. Tensors in their fields have B as their first dimension, and gradients in their fields are of the
+    same B examples; all other fields are shared by the examples.
+    """
 
     @property
     @abstractmethod
+    def source(self) -> Tensor | PerExampleGrad:
+        """The field that has the number of examples, the precision and the device of the gradients."""
+
+    @property
     def examples(self) -> int:
         """B."""
+        source = self.source
+        return source.shape[0] if isinstance(source, Tensor) else source.examples
 
     @property
-    @abstractmethod
     def dtype(self) -> torch.dtype:
         """Precision of the gradients."""
+        return self.source.dtype
 
     @property
-    @abstractmethod
     def device(self) -> torch.device:
         """Device of the gradients."""
+        return self.source.device
 
     @property
     @abstractmethod
@@ -67,17 +77,30 @@ class PerExampleGrad(ABC):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ, shaped like the parameter, for weights (B,)."""
 
-    @abstractmethod
-    def index_select(self, index: Tensor | slice) -> PerExampleGrad:
+    def index_select(self, index: Tensor | slice) -> Self:
         """Return the gradients of a subset of the examples."""
+        return self._map(lambda x: x[index], lambda grad: grad.index_select(index))
 
-    @abstractmethod
-    def double(self) -> PerExampleGrad:
+    def double(self) -> Self:
         """Return the same gradients in float64."""
+        return self._map(_to_double, lambda grad: grad.double())
 
-    @abstractmethod
-    def scale(self, factor: float) -> PerExampleGrad:
+    def scale(self, factor: float) -> Self:
         """Return the gradients multiplied by a number."""
+        return self._map(lambda x: x, lambda grad: grad.scale(factor))
+
+    def _map(self, of_tensor: Callable[[Tensor], Tensor], of_grad: Callable[[PerExampleGrad], PerExampleGrad]) -> Self:
+        """Return a copy with a function applied to the tensors, and another to the gradients, in all fields."""
+
+        def convert(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return of_tensor(value)
+            if isinstance(value, PerExampleGrad):
+                return of_grad(value)
+            return tuple(map(convert, value)) if isinstance(value, tuple) else value
+
+        own: Any = self
+        return replace(own, **{each.name: convert(getattr(self, each.name)) for each in fields(own)})  # type: ignore[no-any-return]
 
     @abstractmethod
     def abs_norm_bound(self) -> Tensor:
@@ -98,6 +121,10 @@ class PerExampleGrad(ABC):
         return round_up(norms_of_formed(self), self)
 
 
+def _to_double(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float64)) if x.is_floating_point() or x.is_complex() else x
+
+
 @dataclass(frozen=True, eq=False)
 class WrappedGrad(PerExampleGrad):
     """Gradients that wrap others; what a subclass does not define is delegated.
@@ -109,19 +136,9 @@ class WrappedGrad(PerExampleGrad):
     inner: PerExampleGrad
 
     @property
-    def examples(self) -> int:
-        """As for the inner gradients."""
-        return self.inner.examples
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As for the inner gradients."""
-        return self.inner.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """As for the inner gradients."""
-        return self.inner.device
+    def source(self) -> PerExampleGrad:
+        """The inner gradients."""
+        return self.inner
 
     @property
     def numel_per_example(self) -> int:
@@ -132,10 +149,6 @@ class WrappedGrad(PerExampleGrad):
     def summands(self) -> int:
         """As for the inner gradients."""
         return self.inner.summands
-
-    def scale(self, factor: float) -> Self:
-        """Return the gradients multiplied by a number."""
-        return replace(self, inner=self.inner.scale(factor))
 
     def abs_norm_bound(self) -> Tensor:
         """As for the inner gradients."""
@@ -217,19 +230,14 @@ class OutputGrad(PerExampleGrad):
     gradients: Tensor
 
     @property
-    def examples(self) -> int:
-        """B."""
-        return self.gradients.shape[0]
+    def source(self) -> Tensor:
+        """The tensor `gradients`."""
+        return self.gradients
 
     @property
     def dtype(self) -> torch.dtype:
         """Precision of the gradients."""
         return self.gradients.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the gradients."""
-        return self.gradients.device
 
     def scale(self, factor: float) -> Self:
         """Return the gradients multiplied by a number."""
@@ -267,14 +275,6 @@ class StoredGrad(OutputGrad):
         """Return ‖gᵢ‖², (B,) float64."""
         return squared_norms(self.gradients)
 
-    def index_select(self, index: Tensor | slice) -> Self:
-        """Return the gradients of a subset of the examples."""
-        return replace(self, gradients=self.gradients[index])
-
-    def double(self) -> Self:
-        """Return the same gradients in float64."""
-        return replace(self, gradients=self.gradients.double())
-
 
 class DenseGrad(StoredGrad):
     """Gradients stored in the shape of the parameter, (B, *shape): of small parameters, or where forming them is cheapest."""
@@ -309,14 +309,6 @@ class FormedGrad(WrappedGrad):
         """Return Σᵢ wᵢ·gᵢ."""
         return sum_formed(self, weights)
 
-    def index_select(self, index: Tensor | slice) -> FormedGrad:
-        """Return the gradients of a subset of the examples."""
-        return FormedGrad(self.inner.index_select(index))
-
-    def double(self) -> FormedGrad:
-        """Return the same gradients in float64."""
-        return FormedGrad(self.inner.double())
-
 
 def store_small(grad: PerExampleGrad) -> PerExampleGrad:
     """Return gradients that norm and weighted sum both have to form: formed once, if they are small."""
@@ -324,20 +316,3 @@ def store_small(grad: PerExampleGrad) -> PerExampleGrad:
         return grad
     with full_precision(grad.device):
         return DenseGrad(grad.materialize())
-
-
-@dataclass(frozen=True)
-class Factors:
-    """Factors of the gradients Σₜ gₜ aₜᵀ of a convolution, laid out for products with masks: examples last.
-
-    Args:
-        left: gₜ, (p, T, B).
-        right: contiguous tensor that contains aₜ, possibly overlapping, as patches of an image do.
-        columns: offset in `right` of the B numbers of each of the d inputs, (d,) int64.
-        positions: offset to add for position t, (T,) int64.
-    """
-
-    left: Tensor
-    right: Tensor
-    columns: Tensor
-    positions: Tensor

@@ -16,7 +16,7 @@ from privet.errors import PrivetError
 from privet.gradients.core.batching import SEQUENCES, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation, begin_graph, is_older, iter_nodes
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
-from privet.gradients.core.randomness import DrawFunction, Draws
+from privet.gradients.core.randomness import Draws
 
 
 class UntraceableError(PrivetError):
@@ -210,9 +210,36 @@ class Recorder:
         base: Any = function if _is_transformed() else super(torch.autograd.Function, function)
         return base.apply(self.anchor, *arguments)
 
-    def sample(self, sampler: DrawFunction, device: torch.device) -> Tensor:
-        """Draw random numbers for every example, (B, …), below vmap; as for `Draws.sample`."""
-        return self.draws.sample(sampler, device)
+    def map(
+        self,
+        x: Tensor,
+        parameters: Sequence[Tensor | None],
+        compute: Callable[..., Tensor],
+        pull_back: Callable[..., Tensor],
+        record: Callable[[Tensor, Tensor], None],
+    ) -> Tensor:
+        """Apply a function whose parameters' gradients are recorded, below vmap.
+
+        Args:
+            x: input.
+            parameters: of the function; they are detached where they are followed.
+            compute: (x, *parameters) → the output. A matrix is best: torch makes a view of an output of more dimensions that is
+                reshaped inside, and views that a custom function creates must not be written to.
+            pull_back: (gradient of the output, x, *parameters) → gradient of x.
+            record: (x, gradient of the output) → None; records the gradients of the parameters.
+        """
+        found: Tensor = self.apply(_Map, x, compute, pull_back, record, *self.detach(*parameters))
+        return found
+
+    def dropout(self, x: Tensor, p: float) -> Tensor:
+        """Apply dropout to rows (B·n, …), with independent draws for each example, below vmap."""
+        rows = len(x) // max(1, self.examples)
+
+        def sample(examples: int, generator: torch.Generator) -> Tensor:
+            mask = x.new_empty(examples, rows, *x.shape[1:])
+            return mask.bernoulli_(1 - p, generator=generator).div_(1 - p) if p < 1 else mask.zero_()
+
+        return x * self.draws.sample(sample, x.device).flatten(0, 1)
 
     def promote(self, factor: Tensor, leaf: Tensor) -> Tensor:
         """Return a factor of a leaf's gradients in the precision of the leaf, and at least float32."""
@@ -224,7 +251,7 @@ class Recorder:
 
     def detach(self, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return tensors with followed ones detached, as arguments of a rule's autograd function."""
-        return tuple(x.detach() if x is not None and self.follows(x) else x for x in tensors)
+        return tuple([x.detach() if id(x) in self._leaves else x for x in tensors])  # type: ignore[union-attr]
 
     def run_on_physical_batch(self, call: Callable[..., Any], *tensors: Tensor) -> Any:
         """Call a function with the physical tensors, examples first; return its result as one example sees it."""
@@ -284,6 +311,24 @@ class Recorder:
             raise UntraceableError("a parameter goes through a user-defined autograd function")
         if is_older(node, self._began):
             raise UntraceableError("a tensor was computed from parameters before the pass")
+
+
+class _Map(torch.autograd.Function):
+    """A function of x and of detached parameters; the backward pass returns the gradient of x only, and records the factors."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, x: Tensor, compute: Any, pull_back: Any, record: Any, *parameters: Tensor) -> Tensor:
+        ctx.save_for_backward(x, *parameters)
+        ctx.pull_back, ctx.record = pull_back, record
+        found: Tensor = compute(x, *parameters)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, *parameters = ctx.saved_tensors
+        ctx.record(x.detach(), grad)
+        into = ctx.pull_back(grad, x, *parameters).to(x.dtype) if ctx.needs_input_grad[1] else None
+        return None, into, None, None, None, *[None] * len(parameters)
 
 
 class _Copy(torch.autograd.Function):

@@ -99,18 +99,6 @@ def _bias_of_scores(attn_mask: Tensor | None, key_padding_mask: Tensor | None, h
     return total
 
 
-def _apply_dropout(recorder: Recorder, weights: Tensor, p: float) -> Tensor:
-    """Apply dropout to attention weights (R, heads, L, S), with independent draws for each example."""
-    _, heads, long, wide = weights.shape
-    rows = len(weights) // max(1, recorder.examples)
-
-    def sample(examples: int, generator: torch.Generator) -> Tensor:
-        mask = weights.new_empty(examples, rows, heads, long, wide)
-        return mask.bernoulli_(1 - p, generator=generator).div_(1 - p) if p < 1 else mask.zero_()
-
-    return weights * recorder.sample(sample, weights.device).flatten(0, 1)
-
-
 @register_handler(F.multi_head_attention_forward, always=True)
 def multi_head_attention(
     recorder: Recorder,
@@ -185,7 +173,7 @@ def multi_head_attention(
         scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
         attention = torch.softmax(scores if bias is None else scores + bias, -1)
         if dropped:
-            attention = _apply_dropout(recorder, attention, dropped)
+            attention = recorder.dropout(attention, dropped)
         heads = attention @ v
         if need_weights:
             weights_out = (attention.mean(1) if average_attn_weights else attention).unflatten(0, (-1, count))

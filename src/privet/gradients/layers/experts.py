@@ -8,8 +8,7 @@ from __future__ import annotations
 __all__ = ["GroupedLinearGrad", "bincount", "concatenate_rows", "grouped_mm", "histc"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -84,14 +83,6 @@ class GroupedLinearGrad(OutputGrad):
         a, g = (a * w, g) if a.shape[2] <= g.shape[2] else (a, g * w)
         return _sums(a, g, self.experts, self.size + 1)[:-1]
 
-    def index_select(self, index: Tensor | slice) -> GroupedLinearGrad:
-        """Return the gradients of a subset of the examples."""
-        return replace(self, inputs=self.inputs[index], gradients=self.gradients[index], experts=self.experts[index])
-
-    def double(self) -> GroupedLinearGrad:
-        """Return the same gradients in float64."""
-        return replace(self, inputs=self.inputs.double(), gradients=self.gradients.double())
-
 
 def _sums(inputs: Tensor, gradients: Tensor, groups: Tensor, number: int) -> Tensor:
     """Return Σ aₜ gₜᵀ over the rows of each group, (number, d, p), for rows (B, n, …) and their groups (B, n)."""
@@ -113,25 +104,6 @@ def concatenate_rows(grads: Sequence[GroupedLinearGrad]) -> GroupedLinearGrad:
     """Concatenate the rows of several gradients of the same weights."""
     inputs, gradients, experts = (torch.cat([getattr(grad, x) for grad in grads], 1) for x in ("inputs", "gradients", "experts"))
     return GroupedLinearGrad(inputs, gradients, experts, grads[0].size)
-
-
-class _Product(torch.autograd.Function):
-    """Rows times the weights of their experts; the backward pass returns the input gradient only and records the factors."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, x: Tensor, weights: Tensor, split: Any, record: Any) -> Tensor:
-        ctx.save_for_backward(x, weights)
-        ctx.split, ctx.record = split, record
-        return _products(x, weights, split)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weights = ctx.saved_tensors
-        ctx.record(x.detach(), grad)
-        into = None
-        if ctx.needs_input_grad[1]:
-            into = _products(grad, weights.to(grad.dtype).transpose(1, 2), ctx.split).to(x.dtype)
-        return None, into, None, None, None
 
 
 def _products(x: Tensor, weights: Tensor, split: tuple[list[int], Sequence[Tensor]]) -> Tensor:
@@ -176,7 +148,6 @@ def grouped_mm(
     size = mat_b.shape[0]
     split = _split(experts)
     complete = size not in split[0]
-    (plain,) = recorder.detach(mat_b)
 
     def record(inputs: Tensor, grad: Tensor) -> None:
         if not n or not recorder.follows(mat_b):
@@ -189,7 +160,10 @@ def grouped_mm(
 
     # Return a matrix: for more dimensions torch returns a view, and views created by a custom function must not be written to.
     rows = x.reshape(examples * n, x.shape[2])
-    result: Tensor = recorder.apply(_Product, rows, plain, split, record)
+    result = recorder.map(
+        rows, (mat_b,), lambda x, weights: _products(x, weights, split),
+        lambda grad, x, weights: _products(grad, weights.to(grad.dtype).transpose(1, 2), split), record,
+    )  # fmt: skip
     return result.view(examples, n, width)
 
 

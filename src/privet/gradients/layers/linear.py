@@ -6,7 +6,6 @@ __all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "i
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,14 +93,6 @@ class LinearGrad(OutputGrad):
         a, g = (a * w, g) if a.shape[2] <= g.shape[2] else (a, g * w)
         return _sum_outer_products(g.flatten(0, 1), a.flatten(0, 1))
 
-    def index_select(self, index: Tensor | slice) -> LinearGrad:
-        """Return the gradients of a subset of the examples."""
-        return LinearGrad(self.inputs[index], self.gradients[index])
-
-    def double(self) -> LinearGrad:
-        """Return the same gradients in float64."""
-        return LinearGrad(self.inputs.double(), self.gradients.double())
-
 
 def _sum_outer_products(g: Tensor, a: Tensor) -> Tensor:
     """Return Σₙ gₙ aₙᵀ, (n, p) and (n, d) → (p, d).
@@ -150,34 +141,6 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
     return add_rounding_error(squares + hidden + error * bound, bound.sqrt_(), products.dtype, products.shape[1])
 
 
-class _Product(torch.autograd.Function):
-    """x Wᵀ + b, or x W + b for a transposed weight, one row for each vector of x: (…, d) → (rows, p).
-
-    The backward pass returns the input gradient only and records the factors.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool, record: Any
-    ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.transposed, ctx.record = transposed, record
-        # As rows in here, x has no view in the graph. A matrix is returned, because torch returns a view for more dimensions, and
-        # views created by a custom function must not be written to.
-        rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-        return F.linear(rows, weight.t() if transposed else weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        ctx.record(x.detach(), grad)
-        into = None
-        if ctx.needs_input_grad[1]:
-            weight = weight.to(grad.dtype)
-            into = (grad @ (weight.t() if ctx.transposed else weight)).to(x.dtype).view(x.shape)
-        return None, into, None, None, None, None
-
-
 def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, *, transposed: bool) -> Tensor:
     """Follow x Wᵀ + b, or x W + b for a transposed weight.
 
@@ -188,7 +151,6 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
         bias: (p,), or None.
         transposed: whether to compute x W rather than x Wᵀ.
     """
-    plain_weight, plain_bias = recorder.detach(weight, bias)
     positions = math.prod(x.shape[:-1]) // max(1, recorder.examples)  # of all rows of an example
 
     def record(inputs: Tensor, grad: Tensor) -> None:
@@ -202,13 +164,22 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
         if recorder.follows(bias):
             recorder.add(bias, DenseGrad(single if positions == 1 else g.sum(1)))
 
-    result: Tensor = recorder.apply(_Product, x, plain_weight, plain_bias, transposed, record)
+    def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        # As rows in here, x has no view in the graph.
+        rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+        return F.linear(rows, weight.t() if transposed else weight, bias)
+
+    def pull_back(grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        weight = weight.to(grad.dtype)
+        return (grad @ (weight.t() if transposed else weight)).view(x.shape)
+
+    result = recorder.map(x, (weight, bias), compute, pull_back, record)
     return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
 
 
 def is_complex(*factors: Tensor) -> bool:
     """Return whether a factor is complex: gradients of such a product have the conjugate of the other, which no rule forms."""
-    return any(x.is_complex() for x in factors)
+    return any(map(torch.is_complex, factors))
 
 
 def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:

@@ -250,7 +250,7 @@ def _network(
     final = []
     for layer in range(num_layers):
         if layer and train and dropout:
-            x = _apply_dropout(recorder, x, dropout)
+            x = recorder.dropout(x.transpose(0, 1), dropout).transpose(0, 1)
         outputs = []
         for run in range(layer * directions, (layer + 1) * directions):
             weights, states = RecurrentWeights(*params[run * count : (run + 1) * count]), [state[run] for state in initial]
@@ -259,17 +259,6 @@ def _network(
             final.append(last)
         x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
     return x, *map(torch.stack, zip(*final, strict=True))
-
-
-def _apply_dropout(recorder: Recorder, x: Tensor, p: float) -> Tensor:
-    """Apply dropout to (T, R, d), with independent draws for each example."""
-    steps, rows, width = x.shape
-
-    def sample(examples: int, generator: torch.Generator) -> Tensor:
-        mask = torch.empty(examples, rows // max(1, recorder.examples), steps, width, dtype=x.dtype, device=x.device)
-        return mask.bernoulli_(1 - p, generator=generator).div_(1 - p) if p < 1 else mask.zero_()
-
-    return x * recorder.sample(sample, x.device).flatten(0, 1).transpose(0, 1)
 
 
 def _follow_network(name: str) -> Callable[..., Any]:

@@ -1,8 +1,7 @@
 """Dispatch from a kind of per-example gradient to the cheapest way to mask it.
 
-There are four: mask the factors where that is equivalent (embeddings); compute norms with an additional product with the mask
-(linear maps of one position); compute only the kept entries (if they are few, of convolutions with few positions); or form
-gradients in blocks and store only their kept entries.
+There are three: mask the factors where that is equivalent (embeddings); compute norms with an additional product with the mask
+(linear maps of one position); or form gradients in blocks and store only their kept entries.
 """
 
 from __future__ import annotations
@@ -23,15 +22,12 @@ from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad, ConvGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.gradients.layers.linear import LinearGrad
-from privet.gradients.masking.kernels import whole_vectors
-from privet.gradients.masking.masked_gradients import EntriesGrad, MaskedConvGrad, MaskedGrad, MaskedLinearGrad, SampledGrad
+from privet.gradients.masking.masked_gradients import EntriesGrad, MaskedConvGrad, MaskedGrad, MaskedLinearGrad
 from privet.gradients.masking.masks import Mask
 
 # Most kept entries that are stored rather than recomputed, in multiples of what the gradients' factors hold. Memory stays
 # proportional to theirs, and the choice does not depend on the number of examples: it changes the bound of rounding in norms.
 KEEP = 3
-# Most elements of one channel's output gradients, to fit a core's cache, for which only the kept entries are computed.
-_POSITIONS = 1 << 13
 # Up to this fraction of kept entries, extracting them from stored gradients is cheaper than keeping all.
 _FEW = 0.35
 
@@ -90,19 +86,9 @@ def _mask_conv_dense(grad: ConvDenseGrad, mask: Mask) -> PerExampleGrad:
 
 
 def _mask_conv(grad: ConvGrad, mask: Mask) -> PerExampleGrad:
-    if _is_sampled(grad, mask):
-        values, squares = mask.entries(grad.factors(whole_vectors(grad.dtype)))
-        return SampledGrad(values.t()[: grad.examples], mask, squares[: grad.examples])
     if _fits(grad, mask):
         return _take_entries(grad, mask, mask.places_channels_last, grad.form_blocks())
     return MaskedConvGrad(grad, mask)
-
-
-def _is_sampled(grad: ConvGrad, mask: Mask) -> bool:
-    """Return whether only the kept entries are computed."""
-    few_positions = grad.shape.positions * grad.examples <= _POSITIONS
-    plain = grad.geometry.groups == 1 and grad.dtype in (torch.float32, torch.float64)
-    return few_positions and plain and mask.samples and _fits(grad, mask)
 
 
 def _mask_linear(grad: LinearGrad, mask: Mask) -> PerExampleGrad:

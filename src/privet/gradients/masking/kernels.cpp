@@ -26,23 +26,12 @@ template <typename Number>
 struct Vectors {
     static constexpr std::int64_t lanes = BYTES / sizeof(Number);
     typedef Number type __attribute__((vector_size(BYTES), aligned(sizeof(Number)), may_alias));
-    typedef double doubles __attribute__((vector_size(lanes * sizeof(double)), aligned(sizeof(double)), may_alias));
 };
 
 // The kept entries in CSR format: the columns of row j are columns[starts[j]] to columns[starts[j + 1] - 1].
 struct Rows {
     const std::int64_t *starts, *columns;
     std::int64_t rows, examples;
-};
-
-// Factors of every example's sum of products. left: (rows, positions, examples). right: the element of a column, a position and
-// an example is at the sum of both offsets and the example's index. The number of examples is a multiple of the vector size.
-template <typename Number>
-struct Sampled {
-    Rows mask;
-    const Number *left, *right;
-    const std::int64_t *column_offsets, *position_offsets;
-    std::int64_t columns, positions, columns_at_once;
 };
 
 // m x for x of (columns, examples), for the rows from `first` to `last`.
@@ -108,51 +97,6 @@ void outer(const Rows &mask, const Number *left, const Number *right, Number *va
     }
 }
 
-// Several entries Σₜ leftₜ rightₜ of all examples, each a contiguous run: left's consecutive by position, right's at offsets.
-// Their squares are added in float64.
-template <typename Number, std::int64_t many>
-void entries_of(const Sampled<Number> &of, const Number *left, const std::int64_t *columns, Number *values, double *squares) {
-    typedef typename Vectors<Number>::type Vector;
-    typedef typename Vectors<Number>::doubles Doubles;
-    const Number *others[many];
-    for (std::int64_t c = 0; c < many; c++) others[c] = of.right + of.column_offsets[columns[c]];
-    for (std::int64_t i = 0; i < of.mask.examples; i += Vectors<Number>::lanes) {
-        Vector sum[many] = {};
-        for (std::int64_t t = 0; t < of.positions; t++) {
-            const Vector here = *reinterpret_cast<const Vector *>(left + t * of.mask.examples + i);
-            for (std::int64_t c = 0; c < many; c++)
-                sum[c] += here * *reinterpret_cast<const Vector *>(others[c] + of.position_offsets[t] + i);
-        }
-        Doubles total = *reinterpret_cast<Doubles *>(squares + i);
-        for (std::int64_t c = 0; c < many; c++) {
-            *reinterpret_cast<Vector *>(values + c * of.mask.examples + i) = sum[c];
-            const Doubles exact = __builtin_convertvector(sum[c], Doubles);
-            total += exact * exact;
-        }
-        *reinterpret_cast<Doubles *>(squares + i) = total;
-    }
-}
-
-// The kept entries of every example's Σₜ leftₜ rightₜᵀ, and the sums of their squares per row, for the rows from `first` to
-// `last`; columns are processed in blocks that fit a cache, each for all rows.
-template <typename Number>
-void entries(const Sampled<Number> &of, Number *values, double *squares, std::int64_t first, std::int64_t last) {
-    std::fill(squares + first * of.mask.examples, squares + last * of.mask.examples, 0.0);
-    const std::int64_t row = of.positions * of.mask.examples, few = of.columns_at_once;
-    for (std::int64_t end = few; end - few < of.columns; end += few)
-        for (std::int64_t j = first; j < last; j++) {
-            const std::int64_t *columns = of.mask.columns, *stop = columns + of.mask.starts[j + 1];
-            const std::int64_t *from = std::lower_bound(columns + of.mask.starts[j], stop, end - few);
-            const std::int64_t *to = std::lower_bound(from, stop, end);
-            const Number *left = of.left + j * row;
-            Number *out = values + (from - columns) * of.mask.examples;
-            double *added = squares + j * of.mask.examples;
-            for (; from + VECTORS <= to; from += VECTORS, out += VECTORS * of.mask.examples)
-                entries_of<Number, VECTORS>(of, left, from, out, added);
-            for (; from < to; from++, out += of.mask.examples) entries_of<Number, 1>(of, left, from, out, added);
-        }
-}
-
 // Distribute the rows evenly over threads.
 template <typename Part>
 void shared(std::int64_t rows, std::int64_t threads, const Part &part) {
@@ -176,9 +120,6 @@ void shared(std::int64_t rows, std::int64_t threads, const Part &part) {
     }                                                                                                                     \
     void outer_##NAME(const Rows *mask, const NUMBER *left, const NUMBER *right, NUMBER *values, std::int64_t threads) { \
         shared(mask->rows, threads, [=](std::int64_t a, std::int64_t b) { outer(*mask, left, right, values, a, b); });    \
-    }                                                                                                                     \
-    void entries_##NAME(const Sampled<NUMBER> *of, NUMBER *values, double *squares, std::int64_t threads) {               \
-        shared(of->mask.rows, threads, [=](std::int64_t a, std::int64_t b) { entries(*of, values, squares, a, b); });     \
     }
 
 extern "C" {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["IN_TORCH", "Products", "is_consistent", "load_kernels", "rows", "whole_vectors"]
+__all__ = ["IN_TORCH", "Products", "is_consistent", "load_kernels", "rows"]
 
 import ctypes
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +16,11 @@ from torch import Tensor
 
 from privet._utils.native import trusted
 from privet._utils.tensors import places
-from privet.gradients.core.per_example import Factors
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _NAMES = {torch.float32: "float32", torch.float64: "float64"}
 # Multiplications per additional thread.
 _WORTH = 1 << 23
-# Numbers that fit a core's cache.
-_CACHED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -33,20 +30,15 @@ class Products:
     Args:
         product: mask, columns (d, B) → m x, (p, B).
         outer: mask, columns (p, B) and (d, B) → the kept entries of their product, (K,), in row-major order.
-        entries: mask, factors of B examples → the kept entries of each example's gradient, (K, B), in row-major order, and their
-            squared norms, (B,) float64.
         product_pays: largest fraction of kept entries for which `product` is faster than a dense product.
         outer_pays: the same for `outer`.
-        entries_pay: the same for `entries`.
         description: which implementation it is, and why.
     """
 
     product: Callable[[Tensor, Tensor], Tensor]
     outer: Callable[[Tensor, Tensor, Tensor], Tensor]
-    entries: Callable[[Tensor, Factors], tuple[Tensor, Tensor]]
     product_pays: float
     outer_pays: float
-    entries_pay: float
     description: str
 
 
@@ -59,17 +51,9 @@ def _outer(mask: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return kept
 
 
-def _entries(mask: Tensor, factors: Factors) -> tuple[Tensor, Tensor]:
-    """Form all entries first: slow, and the reference for the compiled function."""
-    at = factors.columns[:, None, None] + factors.positions[:, None] + torch.arange(factors.left.shape[2], device="cpu")
-    gradients = torch.einsum("jtb,ctb->jcb", factors.left, factors.right.flatten()[at])
-    values = gradients[mask.to_dense() != 0]
-    return values, values.double().square().sum(0)
-
-
 # Without MKL, torch's sparse products are no faster than dense ones.
 _PAYS = 0.15 if torch.backends.mkl.is_available() else 0.0
-IN_TORCH = Products(_product, _outer, _entries, _PAYS, _PAYS, 0.0, "torch")
+IN_TORCH = Products(_product, _outer, _PAYS, _PAYS, "torch")
 
 
 @functools.cache
@@ -98,26 +82,16 @@ def _is_close(form: Products, kept: Tensor, examples: int, dtype: torch.dtype, g
     if examples > 2:
         right[3, 1], right[5, 0], left[2, 2] = torch.nan, torch.inf, -torch.inf
     left, right, mask = left.to(dtype), right.to(dtype), rows(kept, dtype)
-    factors = _overlapping(kept.shape, examples, dtype, generator)
-    found = form.product(mask, right), form.outer(mask, left, right), *form.entries(mask, factors)
+    found = form.product(mask, right), form.outer(mask, left, right)
     expected = (
         torch.stack([right[row].sum(0) for row in kept]),
         torch.cat([(left[j] * right[row]).sum(1) for j, row in enumerate(kept)]),
-        *_entries(mask, factors),
     )
     tolerance = 512 * torch.finfo(dtype).eps
     return all(
         one.dtype == other.dtype and torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
         for one, other in zip(found, expected, strict=True)
     )
-
-
-def _overlapping(shape: Sequence[int], examples: int, dtype: torch.dtype, generator: torch.Generator) -> Factors:
-    """Return factors for five positions, each of which shares three quarters of its inputs with the next."""
-    left = torch.randn(shape[0], 5, examples, dtype=torch.float64, generator=generator, device="cpu")
-    right = torch.randn(shape[1] + 20, examples, dtype=torch.float64, generator=generator, device="cpu")
-    columns, positions = (torch.arange(0, end, step, device="cpu") * examples for end, step in ((shape[1], 1), (20, 4)))
-    return Factors(left.to(dtype), right.to(dtype), columns, positions)
 
 
 def rows(kept: Tensor, dtype: torch.dtype) -> Tensor:
@@ -139,31 +113,17 @@ class _Rows(ctypes.Structure):
     )  # fmt: skip
 
 
-class _Sampled(ctypes.Structure):
-    """The struct of that name in the source."""
-
-    _fields_ = (
-        ("mask", _Rows), ("left", ctypes.c_void_p), ("right", ctypes.c_void_p), ("column_offsets", ctypes.c_void_p),
-        ("position_offsets", ctypes.c_void_p), ("columns", ctypes.c_int64), ("positions", ctypes.c_int64),
-        ("columns_at_once", ctypes.c_int64),
-    )  # fmt: skip
-
-
 def _bind(code: ctypes.CDLL) -> Products:
     """Wrap the functions of a compiled library as functions of tensors. Calls release the GIL."""
     multiply = {dtype: getattr(code, f"product_{name}") for dtype, name in _NAMES.items()}
     sample = {dtype: getattr(code, f"outer_{name}") for dtype, name in _NAMES.items()}
-    take = {dtype: getattr(code, f"entries_{name}") for dtype, name in _NAMES.items()}
-    for function in (*multiply.values(), *sample.values(), *take.values()):
+    for function in (*multiply.values(), *sample.values()):
         function.restype = None
     pointer, matrix = ctypes.POINTER(_Rows), ctypes.c_void_p
     for function in multiply.values():
         function.argtypes = [pointer, matrix, matrix, ctypes.c_int64]
     for function in sample.values():
         function.argtypes = [pointer, matrix, matrix, matrix, ctypes.c_int64]
-
-    for function in take.values():
-        function.argtypes = [ctypes.POINTER(_Sampled), matrix, matrix, ctypes.c_int64]
 
     def product(mask: Tensor, x: Tensor) -> Tensor:
         if x.dtype not in _NAMES:
@@ -183,31 +143,7 @@ def _bind(code: ctypes.CDLL) -> Products:
         sample[left.dtype](shape, left.data_ptr(), right.data_ptr(), values.data_ptr(), threads)
         return values
 
-    def entries(mask: Tensor, factors: Factors) -> tuple[Tensor, Tensor]:
-        left, right = factors.left.contiguous(), factors.right
-        examples = left.shape[2]
-        if left.dtype not in _NAMES or examples % whole_vectors(left.dtype):
-            return _entries(mask, factors)
-        starts, columns = mask.crow_indices(), mask.col_indices()
-        values, squares = (
-            left.new_empty(len(columns), examples),
-            torch.empty(len(left), examples, dtype=torch.float64, device="cpu"),
-        )
-        offsets = factors.columns.contiguous(), factors.positions.contiguous()
-        at_once = max(1, _CACHED // max(1, left.shape[1] * examples))
-        described = _Sampled(
-            _describe(starts, columns, values), left.data_ptr(), right.data_ptr(), *(one.data_ptr() for one in offsets),
-            len(offsets[0]), len(offsets[1]), at_once,
-        )  # fmt: skip
-        take[left.dtype](described, values.data_ptr(), squares.data_ptr(), _threads(values.numel() * left.shape[1]))
-        return values, squares.sum(0)
-
-    return Products(product, outer, entries, 0.5, 0.35, 0.2, f"compiled: {code._name}")
-
-
-def whole_vectors(dtype: torch.dtype) -> int:
-    """Return the number of examples per vector: the compiled `entries` needs a multiple of it."""
-    return 64 // dtype.itemsize
+    return Products(product, outer, 0.5, 0.35, f"compiled: {code._name}")
 
 
 def _describe(starts: Tensor, columns: Tensor, x: Tensor) -> _Rows:

@@ -5,16 +5,16 @@ The mask is public and the same for all examples. The norm of m∘gᵢ does not 
 
 from __future__ import annotations
 
-__all__ = ["EntriesGrad", "MaskedConvGrad", "MaskedGrad", "MaskedLinearGrad", "SampledGrad"]
+__all__ = ["EntriesGrad", "MaskedConvGrad", "MaskedGrad", "MaskedLinearGrad"]
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from privet.gradients.core.norms import blocks, factor_norms, squared_norms
-from privet.gradients.core.per_example import PerExampleGrad, StoredGrad, WrappedGrad, add_rounding_error
+from privet.gradients.core.per_example import StoredGrad, WrappedGrad, add_rounding_error
 from privet.gradients.layers.convolution.gradient import ConvGrad
 from privet.gradients.layers.linear import LinearGrad
 from privet.gradients.masking.masks import Mask
@@ -51,14 +51,6 @@ class MaskedGrad(WrappedGrad):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘gᵢ."""
         return self.mask.only(self.inner.weighted_sum(weights))
-
-    def index_select(self, index: Tensor | slice) -> PerExampleGrad:
-        """Return the gradients of a subset of the examples."""
-        return type(self)(self.inner.index_select(index), self.mask)
-
-    def double(self) -> PerExampleGrad:
-        """Return the same gradients in float64."""
-        return type(self)(self.inner.double(), self.mask)
 
 
 class MaskedLinearGrad(MaskedGrad):
@@ -126,34 +118,6 @@ class EntriesGrad(StoredGrad):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·m∘gᵢ."""
         return self.mask.put(weights.to(self.dtype) @ self.gradients)
-
-
-@dataclass(frozen=True, eq=False)
-class SampledGrad(EntriesGrad):
-    """Kept entries whose squared norms were computed together with them.
-
-    Args:
-        squares: squared norms, (B,) float64.
-    """
-
-    squares: Tensor
-
-    @property
-    def norm_factors(self) -> tuple[Tensor, ...]:
-        """None: the norms are known."""
-        return ()
-
-    def squared_norms(self) -> Tensor:
-        """Return ‖m∘gᵢ‖²."""
-        return self.squares
-
-    def abs_norm_bound(self) -> Tensor:
-        """Return ‖m∘gᵢ‖."""
-        return self.squares.sqrt()
-
-    def index_select(self, index: Tensor | slice) -> SampledGrad:
-        """Return the gradients of a subset of the examples."""
-        return replace(self, gradients=self.gradients[index], squares=self.squares[index])
 
 
 def _round_up_or_nan(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:

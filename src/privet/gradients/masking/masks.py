@@ -13,7 +13,6 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from privet._utils.tensors import places
 from privet.errors import InvalidArgumentError
-from privet.gradients.core.per_example import Factors
 from privet.gradients.masking.kernels import load_kernels, rows
 
 
@@ -62,11 +61,6 @@ class Mask:
         """Whether a sparse `product` is faster than a dense one."""
         return self._few(load_kernels().product_pays)
 
-    @property
-    def samples(self) -> bool:
-        """Whether `entries` is faster than forming whole gradients."""
-        return self._few(load_kernels().entries_pay)
-
     def times(self, gradients: Tensor) -> Tensor:
         """Return gradients (B, *shape) times the mask. Non-finite values stay non-finite, so that their examples are dropped."""
         return gradients * self.numbers(gradients.dtype)
@@ -99,10 +93,6 @@ class Mask:
         if not self._few(load_kernels().outer_pays):
             return self.only(left @ right.t())
         return self.put(load_kernels().outer(self._rows(left.dtype), left, right))
-
-    def entries(self, factors: Factors) -> tuple[Tensor, Tensor]:
-        """Return the kept entries of every example's gradient, (K, B), in the order of `places`, and squared norms, (B,)."""
-        return load_kernels().entries(self._rows(factors.left.dtype), factors)
 
     def view_as(self, size: Sequence[int], strides: Sequence[int], offset: int, own: Sequence[int]) -> Mask:
         """Return the mask of a view of the parameter.

@@ -32,18 +32,17 @@ def patch_recomputation(make_rerun: Callable[[], Rerun]) -> contextlib.AbstractC
         make_rerun: called when a part begins; returns a function that recomputes the part: (function without arguments) → its
             result.
     """
-    _watch_checkpoints()
     return _enter(_reruns, make_rerun)
 
 
 def detect_reentrant(notice: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
     """Return a context that calls `notice` whenever a part uses reentrant checkpointing, which hides its parameters."""
-    _watch_checkpoints()
     return _enter(_notices, notice)
 
 
 @contextlib.contextmanager
 def _enter(entries: _Entries, function: Callable[[], Any]) -> Iterator[None]:
+    wrap_for_good(*_WATCHED)
     entry = threading.get_ident(), function
     entries.append(entry)
     try:
@@ -57,11 +56,6 @@ def _find(entries: _Entries) -> Callable[[], Any] | None:
     own = threading.get_ident()
     found = [function for thread, function in entries if thread == own] or [function for _, function in entries]
     return found[-1] if found else None
-
-
-def _watch_checkpoints() -> None:
-    """Wrap what checkpoints call; a backward pass fails, and the loop is used, if a version of torch lacks it."""
-    wrap_for_good(*_WATCHED)
 
 
 def _watch_parts(plain: Any) -> Any:
@@ -92,6 +86,7 @@ def _watch_reentrant(plain: Any) -> Any:
     return Noticed
 
 
+# A backward pass fails, and the loop is used, if a version of torch lacks one.
 _WATCHED: tuple[Place, ...] = (
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _watch_parts),
     (torch.utils.checkpoint, "CheckpointFunction", _watch_reentrant),

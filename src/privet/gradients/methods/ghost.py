@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.gradients import layers  # noqa: F401
-from privet.gradients.core.batching import note_pass, vectorise
+from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import LossFunction, backpropagate, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
@@ -118,7 +118,6 @@ def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Ca
     return again
 
 
-@note_pass()
 @hold_signals()
 def record(program: Program, examples: Examples, draws: Draws, *, batched_from_the_start: bool = False) -> Tape:
     """Return the tape of one forward and one backward pass; a compiled model runs eagerly.

@@ -186,5 +186,6 @@ def _has_backward_hooks(program: Program) -> bool:
     table: Any = nn.modules.module
     if table._global_backward_hooks or table._global_backward_pre_hooks:
         return True
-    hooks = any(module._backward_hooks or module._backward_pre_hooks for module in program.guard.modules)
-    return hooks or any(parameter._backward_hooks for parameter in program.parameters.values())
+    hooked = [module for module in program.guard.modules if module._backward_hooks or module._backward_pre_hooks]
+    asked = [parameter for parameter in program.parameters.values() if parameter._backward_hooks]
+    return bool(hooked or asked)

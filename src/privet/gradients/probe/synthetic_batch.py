@@ -167,12 +167,13 @@ def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool =
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     """Return the attributes of an object that can be made without arguments; None if it has other contents too."""
+    kind: Any = type(value)
     own = dict(getattr(value, "__dict__", {}))
-    if type(value).__new__ is not object.__new__ and not isinstance(value, types.SimpleNamespace):
+    if kind.__new__ is not object.__new__ and not isinstance(value, types.SimpleNamespace):
         return None
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if hasattr(value, field.name)} | own
-    slots = any(vars(kind).get("__slots__") for kind in type(value).__mro__)
+    slots = any(vars(each).get("__slots__") for each in kind.__mro__)
     return None if slots or not hasattr(value, "__dict__") else own
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 __all__ = ["Geometry", "Sizes"]
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -33,29 +34,28 @@ class Geometry:
     dilation: Sizes
     groups: int
 
-    @property
+    @cached_property
     def kernel(self) -> Sizes:
         """Size of the kernel."""
         return self.shape[2:]
 
-    @property
+    @cached_property
     def inputs(self) -> int:
         """d, the number of inputs of one output of a group."""
         return math.prod(self.shape[1:])
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """p, the number of output channels of a group."""
         return self.shape[0] // self.groups
 
     def positions(self, space: Sizes) -> Sizes:
         """Return the number of kernel positions along each dimension of an input of this size."""
-        sizes = zip(space, self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
+        return _count_positions(self, space)
 
     def padded_space(self, space: Sizes) -> Sizes:
         """Return the size of an input with its padding."""
-        return tuple(size + 2 * pad for size, pad in zip(space, self.padding, strict=True))
+        return tuple([size + 2 * pad for size, pad in zip(space, self.padding, strict=True)])
 
     def patches(self, x: Tensor) -> Tensor:
         """Return the kernel's input at every position: (B, C, *space) → (B·groups, T, d), taps before channels within d."""
@@ -100,31 +100,8 @@ class Geometry:
 
         With channels last, (B, groups, *positions, *kernel, in / groups), else (B, groups, *kernel, in / groups, *positions).
         """
-        example, *steps = padded.stride()
-        channel = steps.pop(-1 if channels_last else 0)
-        group = (self.groups, self.shape[1] * channel)
-        taps = [(taps, step * dilation) for taps, step, dilation in zip(self.kernel, steps, self.dilation, strict=True)]
-        seen = [*taps, (self.shape[1], channel)]
-        places = zip(self.positions(space), steps, self.stride, strict=True)
-        positions = [(number, step * stride) for number, step, stride in places]
-        axes = (group, *positions, *seen) if channels_last else (group, *seen, *positions)
-        return padded.as_strided([len(padded), *(size for size, _ in axes)], [example, *(step for _, step in axes)])
-
-    def pad_examples_last(self, x: Tensor, examples: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return an input (B, C, *space) padded, (C, *padded space, examples), and the offsets of patches in its pixels.
-
-        The second result is the pixel of each of the kernel's d inputs at the first position, in the weight's order; the third is
-        the offset to add for position t.
-        """
-        space = tuple(x.shape[2:])
-        sizes = self.padded_space(space)
-        padded = x.new_zeros(x.shape[1], *sizes, examples)
-        self._inside(padded, space, 1)[..., : len(x)] = x.movedim(0, -1)
-        steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
-        taps = zip(self.kernel, self.dilation, steps, strict=True)
-        moves = zip(self.positions(space), self.stride, steps, strict=True)
-        columns = _sums(((x.shape[1], math.prod(sizes)), *((count, dilation * step) for count, dilation, step in taps)))
-        return padded, columns, _sums((count, stride * step) for count, stride, step in moves)
+        sizes, steps = _find_window(self, space, padded.stride(), channels_last)
+        return padded.as_strided((len(padded), *sizes), (padded.stride(0), *steps))
 
     def pad_channels_last(self, x: Tensor) -> Tensor:
         """Return an input (B, C, *space) padded and channels last, (B, *padded space, C)."""
@@ -187,12 +164,25 @@ class Geometry:
         )[1]
 
 
-def _sums(axes: Iterable[tuple[int, int]]) -> Tensor:
-    """Return Σ i·step for all combinations of indices i < count of the axes (count, step), the last one fastest."""
-    total = torch.zeros(1, dtype=torch.int64, device="cpu")
-    for count, step in axes:
-        total = (total[:, None] + torch.arange(count, device="cpu") * step).flatten()
-    return total
+@lru_cache(maxsize=1024)
+def _count_positions(geometry: Geometry, space: Sizes) -> Sizes:
+    """Compute `Geometry.positions`."""
+    sizes = zip(space, geometry.kernel, geometry.stride, geometry.padding, geometry.dilation, strict=True)
+    return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
+
+
+@lru_cache(maxsize=1024)
+def _find_window(geometry: Geometry, space: Sizes, strides: Sizes, channels_last: bool) -> tuple[Sizes, Sizes]:
+    """Return sizes and strides of one example's window into a padded input with these strides."""
+    steps = list(strides[1:])
+    channel = steps.pop(-1 if channels_last else 0)
+    group = (geometry.groups, geometry.shape[1] * channel)
+    taps = [(taps, step * dilation) for taps, step, dilation in zip(geometry.kernel, steps, geometry.dilation, strict=True)]
+    seen = [*taps, (geometry.shape[1], channel)]
+    places = zip(geometry.positions(space), steps, geometry.stride, strict=True)
+    positions = [(number, step * stride) for number, step, stride in places]
+    axes = (group, *positions, *seen) if channels_last else (group, *seen, *positions)
+    return tuple(size for size, _ in axes), tuple(step for _, step in axes)
 
 
 def _to_channels_last(x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from privet.gradients.core.norms import blocks
-from privet.gradients.core.per_example import Factors, OutputGrad, PerExampleGrad, StoredGrad, recompute_cancelled
+from privet.gradients.core.per_example import OutputGrad, PerExampleGrad, StoredGrad, recompute_cancelled
 from privet.gradients.layers.convolution import depthwise
 from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.norms import Shape, is_keeping_cheaper, squared_kernel_norms
@@ -129,29 +129,10 @@ class ConvGrad(OutputGrad):
         for block, patches in zip(cut, self.geometry.patches_of(self.inputs, cut), strict=True):
             yield block, LinearGrad(patches, self.geometry.split_groups(self.gradients[block]).transpose(1, 2))
 
-    def factors(self, multiple: int) -> Factors:
-        """Return the factors of the gradients, examples last and zero-padded to a multiple of this number; for one group.
-
-        Patches are not formed: they are views of the padded input.
-        """
-        examples = -(-self.examples // multiple) * multiple
-        left = self.gradients.new_zeros(*self.gradients.shape[1:], examples)
-        left[..., : self.examples] = self.gradients.movedim(0, -1)
-        padded, columns, positions = self.geometry.pad_examples_last(self.inputs, examples)
-        return Factors(left.flatten(1, -2), padded, columns * examples, positions * examples)
-
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with weighted output gradients."""
         scaled = self.gradients * weights.to(self.dtype).view(-1, *[1] * (self.gradients.dim() - 1))
         return self.geometry.weight_gradient(self.inputs, scaled)
-
-    def index_select(self, index: Tensor | slice) -> ConvGrad:
-        """Return the gradients of a subset of the examples."""
-        return ConvGrad(self.inputs[index], self.gradients[index], self.geometry)
-
-    def double(self) -> ConvGrad:
-        """Return the same gradients in float64."""
-        return ConvGrad(self.inputs.double(), self.gradients.double(), self.geometry)
 
 
 class ConvDenseGrad(StoredGrad):

@@ -5,7 +5,9 @@ Axes: inputs (B, n, C, *space) with n rows per example, or (B, C, *space); convo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +43,7 @@ class _Layer:
         after = (g.dilation, g.groups) if self.output_padding is None else (self.output_padding, g.groups, g.dilation)
         return self.function(x, weight, bias, g.stride, g.padding, *after)
 
-    def input_gradient(self, grad: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    def pull_back(self, grad: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return torch's gradient of the input, computed in the precision of the output."""
         g = self.geometry
         x, weight = x.to(grad.dtype), weight.to(grad.dtype)
@@ -53,23 +55,6 @@ class _Layer:
     def gradient(self, x: Tensor, grad: Tensor) -> ConvGrad:
         """Return the gradients of the kernel; a transposed convolution swaps input and output gradient."""
         return ConvGrad(*(x, grad) if self.output_padding is None else (grad, x), self.geometry)
-
-
-class _Convolution(torch.autograd.Function):
-    """A convolution; the backward pass returns the input gradient only and records the factors."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer, record: Any) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.layer, ctx.record = layer, record
-        return layer.output(x, weight, bias)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        ctx.record(x.detach(), grad)
-        into = ctx.layer.input_gradient(grad, x, weight).to(x.dtype) if ctx.needs_input_grad[1] else None
-        return None, into, None, None, None, None
 
 
 def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
@@ -85,9 +70,7 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
         if recorder.follows(bias):
             recorder.add(bias, DenseGrad(grad.flatten(2).sum(2)), rows)
 
-    plain = recorder.detach(weight, bias)
-    output: Tensor = recorder.apply(_Convolution, input, *plain, layer, record)
-    return output
+    return recorder.map(input, (weight, bias), layer.output, layer.pull_back, record)
 
 
 def _rows(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -103,70 +86,55 @@ def _sizes(value: int | tuple[int, ...], dimensions: int) -> Sizes:
     return values * dimensions if len(values) == 1 else values
 
 
-def _same_padding(input: Tensor, kernel: Sizes, dilation: Sizes) -> tuple[Tensor, Sizes]:
-    """Return the padding that preserves the size of the input; where it is odd, pad the input by one zero on one side."""
-    totals = [step * (taps - 1) for step, taps in zip(dilation, kernel, strict=True)]
-    if any(total % 2 for total in totals):
-        input = F.pad(input, [side for total in reversed(totals) for side in (0, total % 2)])
-    return input, tuple(total // 2 for total in totals)
+@functools.lru_cache(maxsize=1024)
+def _read_settings(
+    shape: Sizes, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
+) -> tuple[Geometry, Sizes, Sizes]:
+    """Return the geometry, the output padding, and by how much the input is padded on one side first.
+
+    The padding that preserves the size of the input may be odd.
+    """
+    kernel = shape[2:]
+    steps, extra, spread = (_sizes(value, len(kernel)) for value in (stride, output_padding, dilation))
+    odd: Sizes = ()
+    if padding == "same":
+        totals = [step * (taps - 1) for step, taps in zip(spread, kernel, strict=True)]
+        padding = tuple(total // 2 for total in totals)
+        odd = tuple(side for total in reversed(totals) for side in (0, total % 2)) if any(total % 2 for total in totals) else ()
+    sides = _sizes(0 if padding == "valid" else padding, len(kernel))
+    return Geometry(shape, steps, sides, spread, groups), extra, odd
 
 
-def _make_handler(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+_DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "groups": 1}
+
+
+def _make_handler(function: Callable[..., Tensor], names: Sequence[str]) -> Callable[..., Tensor | None]:
+    """Return the rule of a convolution whose settings have these names, in this order."""
+    transposed = "output_padding" in names
+
     def handler(
-        recorder: Recorder,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
+        recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None, *settings: Any, **named: Any
     ) -> Tensor | None:
-        """Follow a convolution."""
+        """Follow a convolution.
+
+        None if the output padding of a transposed one is at least the stride: it would have more positions than the input.
+        """
         rows = _rows(recorder, input, weight, bias)
         if rows is None:
             return None
-        kernel = tuple(weight.shape[2:])
-        steps, spread = _sizes(stride, len(kernel)), _sizes(dilation, len(kernel))
-        if padding == "same":
-            rows, padding = _same_padding(rows, kernel, spread)
-        sides = _sizes(0 if padding == "valid" else padding, len(kernel))
-        geometry = Geometry(tuple(weight.shape), steps, sides, spread, groups)
-        found = _follow(recorder, rows, weight, bias, _Layer(function, geometry))
-        return found if input.dim() == weight.dim() else found.unflatten(0, input.shape[:2])
-
-    return handler
-
-
-def _make_transposed_handler(function: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
-    def handler(
-        recorder: Recorder,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Tensor | None:
-        """Follow a transposed convolution.
-
-        None if the output padding is at least the stride: the transposed convolution would then have more positions than the
-        input.
-        """
-        rows = _rows(recorder, input, weight, bias)
-        steps, sides, spread, extra = (_sizes(value, weight.dim() - 2) for value in (stride, padding, dilation, output_padding))
-        if rows is None or any(more >= step for more, step in zip(extra, steps, strict=True)):
+        given = {**_DEFAULTS, **dict(zip(names, settings, strict=False)), **named}
+        values = [tuple(value) if isinstance(value, list) else value for value in given.values()]
+        geometry, extra, odd = _read_settings(tuple(weight.shape), *values)
+        if transposed and any(map(operator.ge, extra, geometry.stride)):
             return None
-        geometry = Geometry(tuple(weight.shape), steps, sides, spread, groups)
-        found = _follow(recorder, rows, weight, bias, _Layer(function, geometry, extra))
+        rows = F.pad(rows, odd) if odd else rows
+        found = _follow(recorder, rows, weight, bias, _Layer(function, geometry, extra if transposed else None))
         return found if input.dim() == weight.dim() else found.unflatten(0, input.shape[:2])
 
     return handler
 
 
 for _function in (F.conv1d, F.conv2d, F.conv3d):
-    register_handler(_function)(_make_handler(_function))
-for _transposed_function in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
-    register_handler(_transposed_function)(_make_transposed_handler(_transposed_function))
+    register_handler(_function)(_make_handler(_function, ("stride", "padding", "dilation", "groups")))
+for _transposed in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
+    register_handler(_transposed)(_make_handler(_transposed, ("stride", "padding", "output_padding", "groups", "dilation")))

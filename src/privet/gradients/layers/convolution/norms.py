@@ -8,8 +8,9 @@ from __future__ import annotations
 
 __all__ = ["NORM_METHODS", "NormMethod", "Shape", "cheapest_method", "is_keeping_cheaper", "measure", "squared_kernel_norms"]
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,12 +58,9 @@ class Shape:
     @staticmethod
     def of(geometry: Geometry, x: Tensor, grad: Tensor) -> Shape:
         """Return the shape for given inputs and output gradients."""
-        return Shape(
-            geometry.inputs, geometry.outputs, math.prod(grad.shape[2:]), geometry.shape[1], math.prod(x.shape[2:]),
-            geometry.kernel, all(stride == 1 for stride in geometry.stride),
-        )  # fmt: skip
+        return _shape_of(geometry, x.shape[2:], grad.shape[2:])
 
-    @property
+    @functools.cached_property
     def weight(self) -> int:
         """d·p."""
         return self.inputs * self.outputs
@@ -92,6 +90,13 @@ class Shape:
     def factors(self) -> int:
         """Number of elements of the input and of the output gradient."""
         return self.pixels * self.channels + self.positions * self.outputs
+
+
+@functools.lru_cache(maxsize=1024)
+def _shape_of(geometry: Geometry, space: Sequence[int], positions: Sequence[int]) -> Shape:
+    unit = all(stride == 1 for stride in geometry.stride)
+    sizes = geometry.inputs, geometry.outputs, math.prod(positions), geometry.shape[1], math.prod(space)
+    return Shape(*sizes, geometry.kernel, unit)
 
 
 @dataclass(frozen=True)
@@ -147,11 +152,13 @@ NORM_METHODS = {
 }  # fmt: skip
 
 
+@functools.lru_cache(maxsize=1024)
 def cheapest_method(shape: Shape) -> NormMethod:
     """Return the method with the lowest cost."""
     return min(NORM_METHODS.values(), key=lambda method: method.cost(shape))
 
 
+@functools.lru_cache(maxsize=1024)
 def is_keeping_cheaper(shape: Shape) -> bool:
     """Return whether a stored gradient costs no more than the cheapest norm plus torch's weighted sum."""
     return shape.keeping <= cheapest_method(shape).cost(shape) + shape.summing

@@ -8,7 +8,6 @@ from __future__ import annotations
 __all__ = ["EmbeddingGrad", "embedding", "index", "look_up"]
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,28 +71,6 @@ class EmbeddingGrad(OutputGrad):
         """Return Σᵢ wᵢ·gᵢ, (V, d)."""
         return load_kernels().weighted_sum(self.indices, self.gradients, weights, self.size, self.padding)
 
-    def index_select(self, index: Tensor | slice) -> EmbeddingGrad:
-        """Return the gradients of a subset of the examples."""
-        return EmbeddingGrad(self.indices[index], self.gradients[index], self.size, self.padding)
-
-    def double(self) -> EmbeddingGrad:
-        """Return the same gradients in float64."""
-        return EmbeddingGrad(self.indices, self.gradients.double(), self.size, self.padding)
-
-
-class _Embedding(torch.autograd.Function):
-    """`F.embedding`; the backward pass only records."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, indices: Tensor, weight: Tensor, record: Any) -> Tensor:
-        ctx.record = record
-        return F.embedding(indices, weight)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        ctx.record(grad)
-        return None, None, None, None
-
 
 @register_handler(F.embedding, always=True)
 def embedding(
@@ -130,20 +107,14 @@ def embedding(
     return look_up(recorder, input, weight, padding_idx)
 
 
-def _version(x: Tensor) -> int:
-    return 0 if x.is_inference() else x._version
-
-
 def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Return the rows of a followed table at indices (B, …).
 
-    The backward pass raises an UntraceableError if the indices were overwritten: torch refuses it, too.
+    The backward pass raises if the indices were overwritten, as in torch.
     """
-    batch, size, version = recorder.examples, weight.shape[0], _version(indices)
+    batch, size = recorder.examples, weight.shape[0]
 
-    def record(grad: Tensor) -> None:
-        if _version(indices) != version:
-            raise UntraceableError("the indices of an embedding are overwritten after the look-up")
+    def record(indices: Tensor, grad: Tensor) -> None:
         if not grad.numel():  # no example has a gradient
             return
         g = recorder.promote(grad.reshape(batch, -1, grad.shape[-1]), weight)
@@ -151,8 +122,8 @@ def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: in
             weight, EmbeddingGrad(indices.reshape(batch, -1), g, size, None if padding_idx is None else padding_idx % size)
         )
 
-    looked_up: Tensor = recorder.apply(_Embedding, indices, weight.detach(), record)
-    return looked_up
+    indices = indices.clone() if indices.is_inference() else indices  # such a tensor cannot be saved for the backward pass
+    return recorder.map(indices, (weight,), F.embedding, lambda grad, *_: grad, record)
 
 
 @register_handler(Tensor.__getitem__)

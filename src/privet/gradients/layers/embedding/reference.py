@@ -38,9 +38,6 @@ def measure(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Te
     """
     if is_shared(gradients):
         return _measure_shared(indices, gradients[:, 0], padding)
-    # Counting repeats depends on the values of the indices: on another device, that would force a synchronisation.
-    if indices.device.type == "cpu":
-        return _measure_by_count(indices, gradients, padding)
     parts = [
         _measure_by_scatter(indices[block], gradients[block], padding)
         for block in blocks(len(indices), 2 * gradients[:1].numel(), indices.device)
@@ -106,31 +103,6 @@ def _measure_shared(indices: Tensor, gradients: Tensor, padding: int | None) -> 
     many, square_of_counts = counts.sum(1), ((2 * rank + 1) * counts).sum(1)
     squares = torch.where(many > 0, squares, 0)  # the gradient at padding positions is zero even if it is not finite
     return squares * square_of_counts, squares.sqrt() * (many + square_of_counts / 2)
-
-
-def _measure_by_count(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
-    """Compute `measure`; only gradients of repeated indices are copied."""
-    each = squared_norms(gradients.flatten(0, 1)).view(indices.shape)
-    ordered, order, starts = _sort_indices(indices)
-    repeated = ~starts
-    repeated[:, :-1] |= ~starts[:, 1:]
-    if padding is not None:
-        each.masked_fill_(indices == padding, 0)
-        repeated &= ordered != padding
-    lengths = each.sqrt()
-    rounding = 1.5 * lengths.sum(1)
-    squares = each.gather(1, order)
-    examples, places = repeated.nonzero(as_tuple=True)
-    if len(examples):
-        first = starts[examples, places]
-        slots = first.cumsum(0) - 1
-        rows = gradients[examples, order[examples, places]]
-        merged = rows.new_zeros(int(slots[-1]) + 1, rows.shape[1]).index_add_(0, slots, rows)
-        squares[repeated] = 0
-        others = slots.bincount()[slots] - 1
-        rounding.index_add_(0, examples, others / 2 * lengths[examples, order[examples, places]])
-        return squares.sum(1).index_add_(0, examples[first], squared_norms(merged)), rounding
-    return squares.sum(1), rounding
 
 
 @dataclass(frozen=True)
