@@ -451,8 +451,6 @@ PASSES = [
            among("test_loop", "test_writes_to_examples_that_privet_read_are_discarded")),
     Mutant("a batch of the user leaves its memory", "Examples.copy_leaves", " if self.owns_memory else Tensor.clone", "",
            among("test_examples", "test_a_batch_of_the_user_keeps_the_memory_that_its_array_has")),
-    Mutant("memory of workers cannot be copied", "examples._copy_on_write", "tensor.clone()", "tensor",
-           among("test_examples", "test_memory_that_torch_did_not_allocate_is_copied_at_once")),
     Mutant("a pass leaves what it changed", "compute_losses.one",
            "with program.guard.isolate(copied, examples.shared),", "with",
            among("test_guard", "test_counters_of_a_model_are_restored")),

@@ -3,7 +3,6 @@
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree as pytree
@@ -212,24 +211,10 @@ def test_writes_to_copies_of_examples_stay_there(name, lazy, monkeypatch):
     assert torch.equal(other, before)
 
 
-def test_writes_to_copies_of_some_examples_stay_there():
-    stacked = stack([torch.full((1, 2), float(number)) for number in range(4)])
-    before = stacked.leaves[0].clone()
-    for part in (slice(1, 3), torch.tensor([0, 2])):
-        (copied,) = stacked.select(part).copy_leaves()
-        copied.add_(1)
-        assert torch.equal(stacked.leaves[0], before)
-
-
 @pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="no copies on write in this version of torch")
 def test_examples_that_privet_stacked_are_copied_when_they_are_written():
     """A pass reads a batch of images, and only programs that write to them need the memory of a second one."""
     assert torch._C._is_cow_tensor(stack([torch.ones(1, 2)] * 3).copy_leaves()[0])
-
-
-def test_one_example_that_is_stacked_leaves_its_memory():
-    item = torch.zeros(1, 2)
-    assert stack([item]).leaves[0].data_ptr() != item.data_ptr()
 
 
 def test_a_batch_of_the_user_keeps_the_memory_that_its_array_has():
@@ -240,14 +225,6 @@ def test_a_batch_of_the_user_keeps_the_memory_that_its_array_has():
     batch.add_(1)
     assert (array == 1).all()
     assert torch.equal(copied[0], torch.zeros(3, 1, 2))
-
-
-def test_memory_that_torch_did_not_allocate_is_copied_at_once():
-    arrays = torch.from_numpy(np.ones((3, 1, 2), dtype=np.float32)), torch.ones(3, 1, 2).share_memory_()
-    for leaf in arrays:
-        (copied,) = examples.Examples((leaf,), (True,), pytree.tree_structure(0), 3, owns_memory=True).copy_leaves()
-        copied.zero_()
-        assert torch.equal(leaf, torch.ones(3, 1, 2))
 
 
 def test_leaves_are_appended_without_a_container_that_holds_all_examples():

@@ -7,8 +7,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privet._utils import native
-from privet._utils.native import UnavailableError
 from privet.gradients.layers.embedding import embedding
 from privet.gradients.layers.embedding import kernels as embedding_kernels
 from privet.gradients.layers.embedding import reference as embedding_sums
@@ -230,36 +228,6 @@ def unweighted(indices, gradients, weights, size, padding):
 def test_a_wrong_kernel_is_detected(wrong):
     assert is_consistent(IN_TORCH)
     assert not is_consistent(replace(IN_TORCH, **wrong))
-
-
-@pytest.mark.parametrize(
-    "adding",
-    ["row[k] += own", "own += term->weight *", "sum[j] += own[j]", "own[j] += each->weight *", "sum[j] += term->weight *"],
-)
-def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path, adding):
-    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
-    source = embedding_kernels._SOURCE.read_text()
-    wrong = tmp_path / "embedding_kernels.cpp"
-    wrong.write_text(source.replace(adding, adding.replace("+=", "=")))
-    assert wrong.read_text() != source
-    monkeypatch.setattr(embedding_kernels, "_SOURCE", wrong)
-    description = "torch: the compiled functions do not agree with those in torch"
-    assert load_kernels.__wrapped__() == replace(IN_TORCH, description=description)
-
-
-def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
-    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "embedding_kernels.cpp").write_text('extern "C" void measure_float32() {}')
-    monkeypatch.setattr(embedding_kernels, "_SOURCE", tmp_path / "embedding_kernels.cpp")
-    assert load_kernels.__wrapped__().description.startswith("torch: ")
-
-
-def test_the_torch_fallback_states_the_reason(monkeypatch):
-    def none(source):
-        raise UnavailableError("for this reason")
-
-    monkeypatch.setattr(native, "compiled_library", none)
-    assert load_kernels.__wrapped__() == replace(IN_TORCH, description="torch: for this reason")
 
 
 @pytest.mark.parametrize("has_base", [True, False])

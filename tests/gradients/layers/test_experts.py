@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from privet.clipping import Flat
 from privet.gradients import clipped_sum
-from privet.gradients.combine.derived import DerivedGrad
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core import norms
 from privet.gradients.core.batching import is_batched
@@ -25,7 +24,6 @@ from privet.gradients.masking.dispatch import mask_grad
 from privet.gradients.masking.masks import Mask
 from privet.gradients.methods.tape import Tape, clip
 from privet.gradients.probe.probe import probe
-from rounding import assert_equal_up_to_rounding
 
 needs_kernel = pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has no grouped_mm")
 
@@ -75,20 +73,6 @@ def test_masked_gradients_equal_masked_dense_ones(n, d, p, size):
     kept = formed(some) * mask.kept
     assert torch.allclose(found.squared_norms(), kept.square().flatten(1).sum(1), rtol=5e-5)
     assert torch.allclose(found.weighted_sum(torch.ones(6)).double(), kept.sum(0), rtol=1e-4, atol=1e-5)
-
-
-def test_few_rows_are_measured_without_forming_a_gradient(monkeypatch):
-    def never(self):
-        raise AssertionError("a gradient was formed")
-
-    monkeypatch.setattr(GroupedLinearGrad, "materialize", never)
-    make_grad(4, 30, 20, 3).squared_norms()
-
-
-def test_an_index_picks_the_same_examples_from_all_parts():
-    some, index = make_grad(4, 30, 20, 3), torch.tensor([4, 1])
-    assert_equal_up_to_rounding(some.index_select(index).squared_norms(), some.squared_norms()[index])
-    assert_equal_up_to_rounding(some.index_select(slice(2, 4)).materialize(), some.materialize()[2:4])
 
 
 def test_gradients_of_the_same_weights_are_concatenated():
@@ -194,25 +178,6 @@ def test_gradients_norms_and_sums_are_those_of_one_example_at_a_time(ends, layou
 
 
 @needs_kernel
-@pytest.mark.parametrize("ends", ENDS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_float64_is_measured_in_float64(ends, layout):
-    turn, shape = LAYOUTS[layout]
-    model, some = mixture(lambda x, w, o: grouped(x, turn(w), o), shape).double(), batch(6, 5, 4, ENDS[ends], torch.float64)
-    tape = record(model, cases.energy, some)
-    expected = oracle.plain_gradients(model, cases.energy, some)
-    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-10
-    assert torch.allclose(tape.group_norms((("weight",),))[0], oracle.norms_of(expected), rtol=1e-9)
-
-
-@needs_kernel
-def test_as_many_examples_as_rows_experts_and_numbers():
-    model, some = mixture(grouped, (4, 4, 4)), batch(4, 4, 4, [[1, 2, 3, 4], [0, 4, 4, 4], [2, 2, 2, 3]])
-    found = record(model, cases.energy, some).gradients()
-    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, cases.energy, some)) <= 1e-5
-
-
-@needs_kernel
 def test_layers_before_and_after_get_their_gradients():
     class Layers(nn.Module):
         def __init__(self):
@@ -251,41 +216,6 @@ def test_rows_without_an_expert_have_no_gradient_whatever_is_in_them(width):
     assert expected.gradients()["weight"].any()
     assert torch.equal(tape.gradients()["weight"], expected.gradients()["weight"])
     assert torch.equal(*(each.group_norms((("weight",),)) for each in (tape, expected)))
-
-
-@needs_kernel
-def test_no_rows_are_no_gradient():
-    model, some = mixture(grouped, (3, 4, 8)), (torch.randn(3, 0, 4), torch.zeros(3, 3, dtype=torch.int32))
-    covered = cover(model, lambda m, given: m(*given).sum((1, 2)), some)
-    assert not covered.norms.any()
-
-
-@needs_kernel
-def test_large_weights_are_not_copied_for_every_example():
-    model = mixture(lambda x, w, o: grouped(x, w.mT, o), (3, 40, 40))
-    kind = record(model, cases.energy, batch(6, 5, 40, ENDS["all"])).grads["weight"]
-    assert isinstance(kind, DerivedGrad)
-    assert isinstance(kind.inner, GroupedLinearGrad)
-
-
-@needs_kernel
-def test_frozen_experts_pass_the_gradient_on():
-    class Frozen(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.before = nn.Linear(4, 4)
-            self.weight = nn.Parameter(torch.randn(3, 8, 4), requires_grad=False)
-
-        def forward(self, x, offsets):
-            return grouped(self.before(x), self.weight.mT, offsets)
-
-    torch.manual_seed(0)
-    model, some = Frozen(), batch(6, 5, 4, ENDS["rows without an expert"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        covered = cover(model, cases.energy, some)
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, cases.energy, some)) <= 1e-5
 
 
 @needs_kernel

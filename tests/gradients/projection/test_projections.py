@@ -22,7 +22,6 @@ from privet.gradients.projection import directions as module_of_directions
 from privet.gradients.projection.directions import Directions
 from privet.momentum import InnerOuter, PerExample
 from privet.noise import FixedSource
-from rounding import assert_equal_up_to_rounding
 
 WORDS = np.arange(4, dtype=np.uint64)
 
