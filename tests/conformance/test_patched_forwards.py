@@ -68,15 +68,15 @@ def test_patched_models_are_differentiated_as_the_original(patch):
 
 
 @pytest.mark.parametrize("patch", [wrapped, bound, trls_head])
-def test_a_copy_that_still_runs_the_original_is_refused_by_name(patch):
+def test_a_copy_that_still_runs_the_original_is_refused(patch):
     model, batch = GPT2.build(transformers), GPT2.batch(3, torch.float32)
     patch(model)
-    with pytest.raises(UnsupportedModelError, match=r"forward of module 'GPT2LMHeadModel' .* del module\.forward"):
+    with pytest.raises(UnsupportedModelError, match=r"del module\.forward|depends on no trainable parameter"):
         probe(copy.deepcopy(model), next_words, [split_batch(batch)], public=True)
 
 
-def test_a_patched_part_of_a_copy_is_refused_by_name():
+def test_a_patched_part_of_a_copy_is_refused():
     model, batch = GPT2.build(transformers), GPT2.batch(3, torch.float32)
     wrapped(model.transformer.h[1])
-    with pytest.raises(UnsupportedModelError, match=r"module 'transformer\.h\.1'"):
+    with pytest.raises(UnsupportedModelError, match=r"requires a gradient and is not a parameter.*del module\.forward"):
         probe(copy.deepcopy(model), next_words, [split_batch(batch)], public=True)

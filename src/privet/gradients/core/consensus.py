@@ -8,11 +8,9 @@ forms its own group.
 
 from __future__ import annotations
 
-__all__ = ["SplitError", "agree", "agree_on"]
+__all__ = ["SplitError", "agree", "agree_on_kinds"]
 
-import struct
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -57,26 +55,16 @@ def agree(token: Tensor, x: Tensor) -> Tensor:
     return values[0]
 
 
-def agree_on(values: Sequence[Any]) -> Any:
-    """Return the common value, given one value per example in batch order.
+def agree_on_kinds(kinds: Sequence[Hashable]) -> None:
+    """Check that all examples have one kind of result, such as its shape.
 
     Raises:
-        SplitError: the examples differ.
+        SplitError: they differ.
     """
-    kinds: dict[Any, int] = {}
-    which = [kinds.setdefault(_to_key(value), len(kinds)) for value in values]
-    if len(kinds) > 1:
+    known: dict[Hashable, int] = {}
+    which = [known.setdefault(kind, len(known)) for kind in kinds]
+    if len(known) > 1:
         raise SplitError(_group_positions(torch.tensor(which, device="cpu")))
-    return values[0]
-
-
-def _to_key(value: Any) -> Any:
-    """Return what is equal for the same values only: 0.0 is not −0.0, 1 is not True, and NaN is itself."""
-    if type(value) is tuple:
-        return tuple(map(_to_key, value))
-    if isinstance(value, float | complex):
-        return type(value), struct.pack("dd", value.real, value.imag)
-    return type(value), value
 
 
 def _to_bytes(values: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = [
     "KEEP",
     "DenseGrad",
-    "FormedGrad",
     "OutputGrad",
     "PerExampleGrad",
     "StoredGrad",
@@ -288,26 +287,6 @@ class DenseGrad(StoredGrad):
         x = self.gradients
         found = weights.to(x.dtype) @ as_matrix(x)
         return found if x.dim() == 2 else found.view(x.shape[1:])
-
-
-@dataclass(frozen=True, eq=False)
-class FormedGrad(WrappedGrad):
-    """Gradients that are formed in blocks and discarded, for the norm and for the sum.
-
-    Terms that cancel do so before other examples are added, so rounding is that of the gradients themselves.
-    """
-
-    def materialize(self) -> Tensor:
-        """Return the gradients, (B, *shape)."""
-        return self.inner.materialize()
-
-    def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖²."""
-        return norms_of_formed(self)
-
-    def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Return Σᵢ wᵢ·gᵢ."""
-        return sum_formed(self, weights)
 
 
 def store_small(grad: PerExampleGrad) -> PerExampleGrad:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 __all__ = ["gemm_4bit"]
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -18,19 +17,6 @@ from privet.gradients.core.handlers import register_operator
 from privet.gradients.core.recorder import Recorder
 
 _BLOCK = 256  # scales per block, where bitsandbytes quantises the scales too
-
-
-class _Product(torch.autograd.Function):
-    """Rows times a weight that is dequantised for each use, so that the graph holds four bits of it and not all."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Callable[[torch.dtype], Tensor]) -> Tensor:
-        ctx.weight = weight
-        return F.linear(rows, weight(rows.dtype))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return grad @ ctx.weight(grad.dtype), None
 
 
 @register_operator("bitsandbytes::gemm_4bit")
@@ -64,6 +50,10 @@ def gemm_4bit(
         found: Tensor = operators.dequantize_4bit.default(B, scales, blocksize, quant_type, shapeB, dtype)
         return found
 
-    result: Tensor = _Product.apply(A.reshape(-1, A.shape[-1]), weight)  # type: ignore[no-untyped-call]
+    # Dequantised for each use, so that the graph holds four bits of the weight and not all.
+    result = recorder.map(
+        A.reshape(-1, A.shape[-1]), (), lambda rows: F.linear(rows, weight(rows.dtype)),
+        lambda grad, rows: grad @ weight(grad.dtype), lambda rows, grad: None,
+    )  # fmt: skip
     result = result if bias is None else result + bias
     return result.view(*A.shape[:-1], result.shape[-1])

@@ -21,7 +21,7 @@ from privet.gradients.core.batching import (
     is_leaf,
     is_wrapped,
 )
-from privet.gradients.core.consensus import agree_on
+from privet.gradients.core.consensus import agree_on_kinds
 from privet.gradients.core.examples import is_stackable
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
@@ -183,7 +183,7 @@ class ExampleCalls(SharedCalls):
                 results.append((found, spec))
             if not torch.equal(state, torch.get_rng_state()):
                 raise UntraceableError("random numbers are drawn from a generator that examples would share")
-            agree_on([(str(spec), tuple((x.shape, x.dtype) for x in found)) for found, spec in results])
+            agree_on_kinds([(str(spec), tuple((x.shape, x.dtype) for x in found)) for found, spec in results])
             trees.append(results[0][1])
             return tuple(torch.stack(column) for column in zip(*(found for found, _ in results), strict=True))
 

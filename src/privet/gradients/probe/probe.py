@@ -14,7 +14,6 @@ import gc
 import inspect
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +39,6 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 # For models that compute in lower precision; for norms, which may be too large but not too small.
 _LOOSE, _NORM = 3e-2, 1e-3
 _NEGLIGIBLE = 1e-6
-_DEEPEST = 6  # functions inside of functions that are looked at
 
 MADE_UP = "a made-up example of the real shapes"
 _FIX = (
@@ -82,37 +80,6 @@ def refuse_foreign_parameters(model: nn.Module, loss_fn: LossFunction) -> None:
             f"the loss has parameters of its own that require a gradient ({', '.join(names[:3])}); make it a submodule of the "
             "model, so that they are trained with the guarantee, or freeze them with requires_grad_(False)"
         )
-
-
-def refuse_foreign_forwards(model: nn.Module) -> None:
-    """Refuse a module whose forward was replaced by one that runs another module of its class.
-
-    Libraries replace `forward` on the instance by a function that calls the original one. A deep copy of such a module still runs
-    the module that it was copied from, whose parameters are not trained.
-
-    Raises:
-        UnsupportedModelError: there is such a module; the message names it.
-    """
-    own = set(model.modules())
-    for name, module in model.named_modules():
-        reached = _list_modules(module.__dict__.get("forward"))
-        if any(type(other) is type(module) and other not in own for other in reached):
-            raise UnsupportedModelError(
-                f"the forward of module {name or type(module).__name__!r} was replaced by one that runs another "
-                f"{type(module).__name__}: the model is a copy of a model that was patched (by accelerate or TRL, say). Copy it "
-                "before it is patched, or remove the patch with: del module.forward"
-            )
-
-
-def _list_modules(function: Any, depth: int = 0) -> Iterator[nn.Module]:
-    """Yield the modules that a function is bound to or holds, directly or in functions that it holds."""
-    if isinstance(function, nn.Module):
-        yield function
-    elif function is not None and depth < _DEEPEST:
-        held = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-        held += [getattr(function, name, None) for name in ("__self__", "__wrapped__", "func")]
-        for part in (*held, *getattr(function, "args", ())):
-            yield from _list_modules(part, depth + 1)
 
 
 def probe(
@@ -170,7 +137,6 @@ def probe_first_suitable(
     check_loss_function(loss_fn)
     refuse_batch_statistics(model)
     refuse_foreign_parameters(model, loss_fn)
-    refuse_foreign_forwards(model)
     program = Program(model, loss_fn, trainable(model))
 
     def check(groups: Sequence[Examples]) -> str:
@@ -264,7 +230,8 @@ def _refuse_what_outlives_a_pass(program: Program, before: Mapping[str, Tensor])
         raise UnsupportedModelError(
             f"the loss uses {_name_of(program, foreign[0])}, which requires a gradient and is not a parameter of the model: it "
             "would not be clipped, noised or trained; make it part of the model, or freeze it with requires_grad_(False) or "
-            "detach()"
+            "detach(). A copy of a model whose forward was patched (by accelerate or TRL, say) still runs the original: copy it "
+            "before it is patched, or remove the patch with: del module.forward"
         )
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import types
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,10 @@ from torch.utils import _pytree as pytree
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples, context_objects, unflatten
 
-_Fill = Callable[[tuple[int, ...], torch.Generator], Tensor]
+_Fill = Callable[..., Tensor]  # (shape, generator=…) → numbers
 
 
-def _random_bits(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randint(0, 2, shape, generator=generator, device="cpu")
-
-
-def _ones(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.ones(shape, dtype=torch.int64, device="cpu")
-
-
-def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    return torch.randn(shape, generator=generator, device="cpu")
+_BITS, _ONES = (partial(torch.randint, low, 2, device="cpu") for low in (0, 1))
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -39,7 +31,7 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 # Floating-point numbers and integers. 0 and 1 are valid in nearly every vocabulary and label set, 1 also as a length; losses such
 # as binary cross entropy take numbers between 0 and 1 only, or only the two.
-KINDS: tuple[tuple[_Fill, _Fill], ...] = ((_normal, _random_bits), (_uniform, _ones), (_random_bits, _ones))
+KINDS: tuple[tuple[_Fill, _Fill], ...] = ((partial(torch.randn, device="cpu"), _BITS), (_uniform, _ONES), (_BITS, _ONES))
 _CONSTANTS: dict[type, Any] = {bool: True, int: 1, float: 1.0, complex: 1.0 + 0j, str: "a", bytes: b"a"}
 _STRUCTURE = (type(None), torch.dtype, torch.device)
 _DEEPEST = 8
@@ -93,17 +85,17 @@ class _Maker:
         """Return a tensor of made-up numbers; booleans are true."""
         floats, integers = KINDS[self.kind]
         if like.is_floating_point():
-            return floats(shape, self.generator).to(like)
+            return floats(shape, generator=self.generator).to(like)
         if like.is_complex():
-            return torch.complex(*(floats(shape, self.generator).float() for _ in range(2))).to(like)
+            return torch.complex(*(floats(shape, generator=self.generator).float() for _ in range(2))).to(like)
         if like.dtype == torch.bool:
             return torch.ones(shape, dtype=torch.bool, device=like.device)
-        return integers(shape, self.generator).to(like)
+        return integers(shape, generator=self.generator).to(like)
 
     def fill_array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
         """Return a made-up array; torch knows neither all of NumPy's types nor all of its strides."""
         if dtype.kind in "fciu":
-            return KINDS[self.kind][dtype.kind in "iu"](shape, self.generator).numpy().astype(dtype)
+            return KINDS[self.kind][dtype.kind in "iu"](shape, generator=self.generator).numpy().astype(dtype)
         return np.zeros(shape, dtype) if dtype.kind in "VmM" else np.full(shape, True if dtype.kind == "b" else "a", dtype)
 
 

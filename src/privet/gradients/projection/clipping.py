@@ -11,8 +11,9 @@ from torch import Tensor
 
 from privet.clipping import Projected
 from privet.clipping.weighing import weigh
+from privet.gradients.combine.sums import SummedGrads
 from privet.gradients.core.norms import blocks, full_precision
-from privet.gradients.core.per_example import FormedGrad, PerExampleGrad
+from privet.gradients.core.per_example import PerExampleGrad
 from privet.gradients.methods.tape import LONG, MARGIN, Groups, Tape, sum_precisely
 from privet.gradients.projection.directions import Directions
 
@@ -29,7 +30,7 @@ def clip_projected(tape: Tape, rule: Projected, groups: Groups, directions: Dire
     norms = norms.where(norms < LONG, torch.inf)
     weights = weigh(rule, norms, groups)[0] * MARGIN
     # An estimate does not tell how long the terms of a gradient are, so none is added up without the others of its example.
-    formed = replace(tape, grads={name: FormedGrad(grad) for name, grad in tape.grads.items()})
+    formed = replace(tape, grads={name: SummedGrads((grad,)) for name, grad in tape.grads.items()})
     sums = formed.weighted_sum(groups, weights)
     if not all(bool(value.isfinite().all()) for value in sums.values()):
         sums = sum_precisely(formed, groups, weights)
