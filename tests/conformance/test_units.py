@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from privet.clipping import Automatic, Flat
 from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
-from privet.gradients.combine.rows import GroupedGrad
+from privet.gradients.combine.sums import GroupedGrad
 from privet.gradients.core.per_example import DenseGrad
 from privet.units import averaged, grouped
 from rounding import assert_equal_up_to_rounding

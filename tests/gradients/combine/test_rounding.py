@@ -11,8 +11,7 @@ from torch.nn import functional as F
 from privet.clipping import Automatic, Flat, Normalize
 from privet.gradients import clipped_sum
 from privet.gradients.combine.derived import Derivation, pull_back
-from privet.gradients.combine.rows import GroupedGrad
-from privet.gradients.combine.sums import sum_grads
+from privet.gradients.combine.sums import GroupedGrad, sum_grads
 from privet.gradients.core import per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers import linear

@@ -158,7 +158,7 @@ def flat_signature(flat: Flat) -> Hashable:
 
 
 class _Same:
-    """A wrapper that compares by identity: an object's own `__eq__` is user code and could call different objects equal."""
+    """A wrapper that compares by identity: objects of a class with an `__eq__` of its own may be equal and differ."""
 
     __slots__ = ("_held",)
 
@@ -172,12 +172,11 @@ class _Same:
         return id(self._held)
 
 
-# By identity, because `in` would ask the types' own metaclasses.
-_VALUES = {id(kind) for kind in (str, bytes, int, bool, type(None), torch.dtype, torch.device)}
+_VALUES = {str, bytes, int, bool, type(None), torch.dtype, torch.device}
 
 
 def _constant_key(leaf: object) -> Hashable:
-    if id(type(leaf)) in _VALUES:
+    if type(leaf) in _VALUES:
         return type(leaf), leaf
     # 0.0 == -0.0, but the two must not be merged.
     return (float, leaf.hex()) if type(leaf) is float else _Same(leaf)
@@ -188,25 +187,21 @@ list_children: Any = getattr(pytree.TreeSpec, "children", lambda tree: tree.chil
 
 
 def _tree_key(tree: pytree.TreeSpec) -> Hashable:
-    """Return a key of a structure; torch compares structures by `==` of contexts, which is user code, and of type names."""
-    kind = tree.type
-    if kind is None:
+    """Return a key of a structure; torch compares structures by `==` of contexts, for which -0.0 and 0.0 are the same."""
+    if tree.type is None:
         return None
-    own = kind if kind is tuple or kind is list or kind is dict else _Same(kind)
-    context = _context_key(tree.context)
-    if tree.num_nodes == 1 + tree.num_leaves:  # a container that holds leaves only
-        return own, context, tree.num_leaves
-    return own, context, tuple(map(_tree_key, list_children(tree)))
+    only_leaves = tree.num_nodes == 1 + tree.num_leaves
+    return tree.type, _context_key(tree.context), tree.num_leaves if only_leaves else tuple(map(_tree_key, list_children(tree)))
 
 
 def _context_key(context: Any) -> Hashable:
     kind = type(context)
     if kind is list or kind is tuple:
-        return kind, tuple(context) if _STRINGS.issuperset(map(id, map(type, context))) else tuple(map(_context_key, context))
+        return kind, tuple(context) if _STRINGS.issuperset(map(type, context)) else tuple(map(_context_key, context))
     return _constant_key(context.value if isinstance(context, _Constant) else context)
 
 
-_STRINGS = {id(str)}
+_STRINGS = {str}
 # Of torch's own containers, whose contexts are keys, types and lengths.
 _TORCHS = (tuple, list, dict, namedtuple, OrderedDict, defaultdict, deque)
 _NAMES = (str, type(None), bool, int, type)

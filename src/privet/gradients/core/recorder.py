@@ -15,6 +15,7 @@ from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
 from privet.gradients.core.batching import SEQUENCES, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation, begin_graph, is_older, iter_nodes
+from privet.gradients.core.handlers import Handler
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import Draws
 
@@ -194,6 +195,10 @@ class Recorder:
             there = iter(found)
             return tuple(None if absent else next(there) for absent in missing)
         return found if known else None
+
+    def apply_handler(self, handler: Handler, args: Sequence[Any], options: Mapping[str, Any], batched: Sequence[Tensor]) -> Any:
+        """Call a handler's rule as it asks for: inside vmap, or as by `call`."""
+        return handler.rule(self, *args, **options) if handler.direct else self.call(handler.rule, args, options, batched)
 
     def forget(self) -> None:
         """Release everything: the graph of a failed pass may keep this recorder alive."""

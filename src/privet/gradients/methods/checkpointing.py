@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Rerun", "detect_reentrant", "patch_recomputation"]
+__all__ = ["Rerun", "patch_recomputation"]
 
 import contextlib
 import functools
@@ -16,13 +16,12 @@ from privet.gradients.core.wrapping import Place, wrap_for_good
 
 Rerun = Callable[[Callable[[], Any]], Any]
 
-# Functions of the passes that run now, and their threads.
-_Entries = list[tuple[int, Callable[[], Any]]]
-_reruns: _Entries = []
-_notices: _Entries = []
+# What makes the functions of the passes that run now, and their threads.
+_reruns: list[tuple[int, Callable[[], Rerun]]] = []
 
 
-def patch_recomputation(make_rerun: Callable[[], Rerun]) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def patch_recomputation(make_rerun: Callable[[], Rerun]) -> Iterator[None]:
     """Return a context that controls how checkpointed parts (`use_reentrant=False`) of a model are recomputed.
 
     torch stores the function and its arguments, and calls it when a saved tensor is needed; the arguments are tensors of one
@@ -32,36 +31,26 @@ def patch_recomputation(make_rerun: Callable[[], Rerun]) -> contextlib.AbstractC
         make_rerun: called when a part begins; returns a function that recomputes the part: (function without arguments) → its
             result.
     """
-    return _enter(_reruns, make_rerun)
-
-
-def detect_reentrant(notice: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
-    """Return a context that calls `notice` whenever a part uses reentrant checkpointing, which hides its parameters."""
-    return _enter(_notices, notice)
-
-
-@contextlib.contextmanager
-def _enter(entries: _Entries, function: Callable[[], Any]) -> Iterator[None]:
-    wrap_for_good(*_WATCHED)
-    entry = threading.get_ident(), function
-    entries.append(entry)
+    wrap_for_good(_WATCHED)
+    entry = threading.get_ident(), make_rerun
+    _reruns.append(entry)
     try:
         yield
     finally:
-        entries.remove(entry)
+        _reruns.remove(entry)
 
 
-def _find(entries: _Entries) -> Callable[[], Any] | None:
-    """Return the function of this thread's pass; else of the last one, as autograd may run a backward pass in other threads."""
+def _find_rerun() -> Callable[[], Rerun] | None:
+    """Return that of this thread's pass; else of the last one, as autograd may run a backward pass in other threads."""
     own = threading.get_ident()
-    found = [function for thread, function in entries if thread == own] or [function for _, function in entries]
+    found = [function for thread, function in _reruns if thread == own] or [function for _, function in _reruns]
     return found[-1] if found else None
 
 
 def _watch_parts(plain: Any) -> Any:
     @functools.wraps(plain)
     def generator(function: Any, *settings: Any, **options: Any) -> Any:
-        make_rerun = _find(_reruns)
+        make_rerun = _find_rerun()
         if make_rerun is None:
             return plain(function, *settings, **options)
         again = make_rerun()
@@ -74,20 +63,5 @@ def _watch_parts(plain: Any) -> Any:
     return generator
 
 
-def _watch_reentrant(plain: Any) -> Any:
-    class Noticed(plain):  # type: ignore[misc]
-        @classmethod
-        def apply(cls, *args: Any) -> Any:
-            notice = _find(_notices)
-            if notice is not None:
-                notice()
-            return plain.apply(*args)
-
-    return Noticed
-
-
-# A backward pass fails, and the loop is used, if a version of torch lacks one.
-_WATCHED: tuple[Place, ...] = (
-    (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _watch_parts),
-    (torch.utils.checkpoint, "CheckpointFunction", _watch_reentrant),
-)
+# A backward pass fails, and the loop is used, if a version of torch lacks it.
+_WATCHED: Place = torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _watch_parts

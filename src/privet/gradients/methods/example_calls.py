@@ -100,11 +100,9 @@ class ExampleCalls(SharedCalls):
             check_not_nested(recorder.token)
             followed = [x for x in asking if recorder.follow(x)]
         handler = HANDLERS.get(func)
-        if handler is not None and ((handler.always and (batched or followed)) or (batched and followed)):
-            if handler.direct:
-                found = handler.rule(recorder, *args, **options) if not followed else None
-            else:
-                found = recorder.call(handler.rule, args, options, batched)
+        applies = handler is not None and ((handler.always and (batched or followed)) or (batched and followed))
+        if handler is not None and applies and not (handler.direct and followed):
+            found = recorder.apply_handler(handler, args, options, batched)
             if found is not None:
                 return found
         if not batched:
@@ -114,11 +112,7 @@ class ExampleCalls(SharedCalls):
         if followed:
             args, options = self.prepare_arguments(args), self.prepare_arguments(options)
             if handler is not None and handler.always:
-                found = (
-                    handler.rule(recorder, *args, **options)
-                    if handler.direct
-                    else recorder.call(handler.rule, args, options, _inspect(args, options)[0])
-                )
+                found = recorder.apply_handler(handler, args, options, _inspect(args, options)[0])
                 if found is not None:
                     return found
         elif asking and torch.is_grad_enabled():

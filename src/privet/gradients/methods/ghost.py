@@ -21,15 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from privet.gradients import layers  # noqa: F401
+from privet.gradients.combine.derived import pull_back
+from privet.gradients.combine.sums import group_rows, sum_grads
 from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import LossFunction, backpropagate, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
+from privet.gradients.core.per_example import PerExampleGrad, store_small
 from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.core.state.guard import Guard
-from privet.gradients.methods.assemble import assemble
 from privet.gradients.methods.checkpointing import patch_recomputation
 from privet.gradients.methods.example_calls import ExampleCalls
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
@@ -138,7 +140,7 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
         _run(program, examples, recorder, batched_from_the_start=batched_from_the_start)
         if watch.has_advanced():
             raise UntraceableError("random numbers are drawn from a generator that examples would share")
-        return assemble(recorder)
+        return _assemble(recorder)
     finally:
         recorder.forget()
 
@@ -162,3 +164,22 @@ def _backward(losses: Tensor, recorder: Recorder) -> list[str]:
     """Run the backward pass through the rules' functions; return the names of parameters that autograd reached directly."""
     found = backpropagate(losses, [recorder.anchor, *recorder.parameters.values()])
     return [name for name, gradient in zip(recorder.parameters, found[1:], strict=True) if gradient is not None]
+
+
+def _assemble(recorder: Recorder) -> Tape:
+    """Return the tape of a completed pass: the sum of all recorded gradients of each parameter."""
+    found: dict[str, list[PerExampleGrad]] = {}
+    seen: set[int] = set()
+    for leaf in recorder.leaves:
+        if not leaf.gradients or id(leaf.gradients) in seen:
+            continue
+        seen.add(id(leaf.gradients))
+        used = sum_grads([grad if rows == 1 else group_rows(grad, rows) for grad, rows in leaf.gradients])
+        if len(leaf.derivations) > 1:
+            used = store_small(used)
+        if leaf.derivations:
+            for name, derivation in leaf.derivations.items():
+                found.setdefault(name, []).append(pull_back(used, derivation))
+        else:
+            found.setdefault(leaf.name, []).append(used)
+    return Tape(recorder.examples, recorder.parameters, {name: sum_grads(gradients) for name, gradients in found.items()})

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointFunction
 
 from privet._utils.randomness import seed_generators
 from privet._utils.tensors import gradient_dtype
@@ -26,7 +27,7 @@ from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
-from privet.gradients.methods.checkpointing import detect_reentrant, patch_recomputation
+from privet.gradients.methods.checkpointing import patch_recomputation
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape
 
@@ -60,18 +61,15 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int)
 
         return again
 
-    def notice() -> None:
-        program.has_reentrant_checkpoints = True
-
     # Before user code runs: it may set requires_grad to False.
     ends = [get_gradient_edge(parameter) for parameter in program.parameters.values()]
     isolated = program.guard.isolate(held=examples.shared)
-    with torch.enable_grad(), force_eager(), isolated, patch_recomputation(make_rerun), detect_reentrant(notice):
+    with torch.enable_grad(), force_eager(), isolated, patch_recomputation(make_rerun):
         # User hooks run in the backward pass, so it is guarded too. It starts from graph edges, because torch disables the mode
         # during calls with tensors.
         with calls:
             loss = check_losses(program.loss_fn(program.model, batch), 1).sum()
-            _refuse_earlier_graphs(loss, began)
+            _read_graph(program, loss, began)
             found = [] if program.has_reentrant_checkpoints else plain_gradients(loss, ends)
         if program.has_reentrant_checkpoints:
             found = backward_gradients(loss, program)
@@ -81,17 +79,21 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int)
     return Tape(1, program.parameters, {name: DenseGrad(grad) for name, grad in grads.items()})
 
 
-def _refuse_earlier_graphs(total: Tensor, began: int) -> None:
-    """Refuse a loss whose graph starts before this example: the first backward pass frees that part for later examples.
+def _read_graph(program: Program, total: Tensor, began: int) -> None:
+    """Note reentrant checkpoints in the graph of a loss, which hide their parameters.
 
     Raises:
-        UnsupportedModelError: the graph has an older node; this does not depend on the example.
+        UnsupportedModelError: the graph has a node from before this example, whose backward pass would free it for later
+            examples; this does not depend on the example.
     """
-    if any(is_older(node, began) for node in iter_nodes([total.grad_fn])):
+    nodes = list(iter_nodes([total.grad_fn]))
+    if any(is_older(node, began) for node in nodes):
         raise UnsupportedModelError(
             "the model or loss uses a tensor that was computed from parameters before it was called; compute it in the forward "
             "pass, or detach() it"
         )
+    if any(getattr(type(node), "_forward_cls", None) is CheckpointFunction for node in nodes):
+        program.has_reentrant_checkpoints = True
 
 
 def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor | None]:

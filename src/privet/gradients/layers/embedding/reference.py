@@ -8,8 +8,6 @@ from __future__ import annotations
 
 __all__ = ["abs_norm_bound", "is_shared", "measure", "weighted_sum"]
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -71,9 +69,9 @@ def weighted_sum(indices: Tensor, gradients: Tensor, weights: Tensor, size: int,
     total = gradients.new_zeros(size, gradients.shape[2])
     factors = weights.to(gradients.dtype)[:, None, None]
     for block in blocks(len(indices), 2 * gradients[:1].numel(), gradients.device):
-        ordered, slots = _find_slots(indices[block])
-        rows = torch.zeros_like(ordered).scatter_(1, slots.sorted, ordered)  # row 0 for empty slots, which hold zeros
-        total.index_add_(0, rows.flatten(), slots.add_up(_scale(gradients[block], factors[block])))
+        ordered, in_order, slots = _find_slots(indices[block])
+        rows = torch.zeros_like(ordered).scatter_(1, in_order, ordered)  # row 0 for empty slots, which hold zeros
+        total.index_add_(0, rows.flatten(), _add_up(slots, _scale(gradients[block], factors[block])))
     if padding is not None:
         total[padding] = 0
     return total
@@ -105,32 +103,21 @@ def _measure_shared(indices: Tensor, gradients: Tensor, padding: int | None) -> 
     return squares * square_of_counts, squares.sqrt() * (many + square_of_counts / 2)
 
 
-@dataclass(frozen=True)
-class _Slots:
-    """Slots from 0 to T - 1 of the positions of each example, (B, T), one for each index that occurs.
+def _find_slots(indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each example's sorted indices, and slots from 0 to T - 1, one for each index that occurs, (B, T).
 
-    Args:
-        sorted: in the order of sorted indices.
-        positions: in the order of positions.
+    Slots come in the order of sorted indices, and in the order of positions.
     """
-
-    sorted: Tensor
-    positions: Tensor
-
-    def add_up(self, gradients: Tensor) -> Tensor:
-        """Return the sums of gradients (B, T, d) over each slot, (B·T, d); zeros for empty ones."""
-        batch, positions, width = gradients.shape
-        into = self.positions + positions * torch.arange(batch, device=gradients.device)[:, None]
-        return gradients.new_zeros(batch * positions, width).index_add_(
-            0, into.flatten(), gradients.reshape(batch * positions, width)
-        )
-
-
-def _find_slots(indices: Tensor) -> tuple[Tensor, _Slots]:
-    """Return each example's sorted indices, and its slots."""
     ordered, order, starts = _sort_indices(indices)
     slots = starts.cumsum(1) - 1
-    return ordered, _Slots(slots, torch.empty_like(slots).scatter_(1, order, slots))
+    return ordered, slots, torch.empty_like(slots).scatter_(1, order, slots)
+
+
+def _add_up(slots: Tensor, gradients: Tensor) -> Tensor:
+    """Return the sums of gradients (B, T, d) over each slot, in the order of positions, (B·T, d); zeros for empty ones."""
+    batch, positions, width = gradients.shape
+    into = slots + positions * torch.arange(batch, device=gradients.device)[:, None]
+    return gradients.new_zeros(batch * positions, width).index_add_(0, into.flatten(), gradients.reshape(-1, width))
 
 
 def _measure_by_scatter(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
@@ -138,7 +125,7 @@ def _measure_by_scatter(indices: Tensor, gradients: Tensor, padding: int | None)
     batch, positions, _ = gradients.shape
     if padding is not None:
         gradients = gradients.masked_fill((indices == padding)[:, :, None], 0)
-    slots = _find_slots(indices)[1]
-    counts = torch.zeros_like(slots.positions).scatter_add_(1, slots.positions, torch.ones_like(slots.positions))
-    lengths = torch.linalg.vector_norm(gradients, dim=2).double() * (1 + counts.gather(1, slots.positions) / 2)
-    return squared_norms(slots.add_up(gradients)).view(batch, positions).sum(1), lengths.sum(1)
+    slots = _find_slots(indices)[2]
+    counts = torch.zeros_like(slots).scatter_add_(1, slots, torch.ones_like(slots))
+    lengths = torch.linalg.vector_norm(gradients, dim=2).double() * (1 + counts.gather(1, slots) / 2)
+    return squared_norms(_add_up(slots, gradients)).view(batch, positions).sum(1), lengths.sum(1)
