@@ -11,10 +11,10 @@ def units(*cases: str) -> tuple[str, ...]:
 
 
 MUTANTS = [
-    Mutant("rows that are formed are averaged", "rows._sum_rows",
+    Mutant("rows that are formed are averaged", "sums._sum_rows",
            "shape[1:]).sum", "shape[1:]).mean",
            units("conv2d few positions, wide")),
-    Mutant("rows of other units are joined", "rows._sum_rows",
+    Mutant("rows of other units are joined", "sums._sum_rows",
            "(-1, size, *rows.shape[1:]).sum(1)", "(size, -1, *rows.shape[1:]).sum(0)",
            units("conv2d few positions, wide")),
     Mutant("each row is weighted as if it were another unit's", "GroupedGrad.weighted_sum",
