@@ -6,12 +6,4 @@ from privet.training.observation.steps import Step
 from privet.training.options import Reading, Storage
 from privet.training.training import Training
 
-__all__ = [
-    "Callback",
-    "Reading",
-    "Step",
-    "Storage",
-    "Training",
-    "holds_run",
-    "read_plan",
-]
+__all__ = ["Callback", "Reading", "Step", "Storage", "Training", "holds_run", "read_plan"]
