@@ -60,6 +60,7 @@ SETUP: dict[str, Any] = {
     "versions": {"privet": "0.1.0", "torch": "2.13.0", "python": "3.12.3"},
     "device": "cpu",
 }
+PAGES: dict[str, str] = {}
 STATUS: dict[str, Any] = {"state": "complete", "steps_done": 2344, "steps_planned": 2344}
 
 
@@ -132,8 +133,15 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def report_of(write_run: Callable[..., Path]) -> Callable[..., str]:
-    """Return the HTML of a run's report; see `write_files`."""
-    return lambda **changes: report.write(write_run(**changes)).read_text(encoding="utf-8")
+    """Return the HTML of a run's report, which is drawn once for each content; see `write_files`."""
+
+    def find(**changes: Any) -> str:
+        key = json.dumps(changes, sort_keys=True)
+        if key not in PAGES:
+            PAGES[key] = report.write(write_run(**changes)).read_text(encoding="utf-8")
+        return PAGES[key]
+
+    return find
 
 
 @pytest.fixture
