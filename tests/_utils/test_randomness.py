@@ -7,11 +7,11 @@ import pytest
 import torch
 from scipy import stats
 
-from privet._utils.randomness import Seeds, preserve_generators, seed_generators
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_numpy_generator
 
 
 def drawn():
-    return torch.rand(3).tolist(), random.random(), random.gauss(0, 1), np.random.rand(3).tolist(), np.random.randn()
+    return torch.rand(3).tolist(), random.random(), random.gauss(0, 1), np.random.randn(2).tolist(), np.random.rand(3).tolist()
 
 
 def test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_there_are(holds_twice):
@@ -57,10 +57,10 @@ def test_small_numbers_seed_every_generator_differently():
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_generators_are_as_they_were(fails):
     torch.manual_seed(1), random.seed(2), np.random.seed(3)
-    random.gauss(0, 1), np.random.randn()  # half of a pair is left over
+    random.gauss(0, 1)  # half of a pair is left over
     expected = drawn(), drawn()
     torch.manual_seed(1), random.seed(2), np.random.seed(3)
-    random.gauss(0, 1), np.random.randn()
+    random.gauss(0, 1)
     assert drawn() == expected[0]
     try:
         with preserve_generators():
@@ -114,3 +114,13 @@ def test_torch_and_numpy_do_not_draw_the_same():
         seed_generators(Seeds(bytes(32)).numbers(1)[0])
         of_torch, of_numpy = raw()
     assert of_torch != of_numpy
+
+
+@pytest.mark.parametrize("draw", [np.random.rand, np.random.randn, lambda: np.random.permutation(3), lambda: np.random.seed(3)])
+def test_a_draw_from_numpys_generator_is_noticed(draw):
+    with preserve_generators():
+        for used in (False, True):
+            has_advanced = watch_numpy_generator()
+            if used:
+                draw()
+            assert has_advanced() == used

@@ -1,20 +1,15 @@
 """Programs that would couple simulated clients are refused, or trained one client after another; valid ones are trained right."""
 
-import collections
 import functools
-import inspect
 import itertools
 import random
 import sys
-import warnings
-from queue import SimpleQueue
 
 import numpy as np
 import pytest
 import torch
 from test_simulation import clients_of, gathered, loss_fn, small_model, told_by
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import ConcatDataset, TensorDataset
 
@@ -41,10 +36,6 @@ class Applied(nn.Module):
 
     def forward(self, x):
         return self.head(self.function(self, x))
-
-
-def rows():
-    return [tuple(part[0] for part in client) for client in clients_of()[:4]]
 
 
 def average(module, x):
@@ -114,17 +105,6 @@ def test_statistics_of_a_module_in_a_list_are_those_of_one_client():
     assert hidden[0].training
 
 
-def test_arguments_bound_by_name_are_restored():
-    def loss(model, batch, seen):
-        seen[0] += 1.0
-        return loss_fn(model, batch) * seen[0]
-
-    bound = functools.partial(loss, seen=[0.0])
-    simulation = simulate(small_model(), bound)
-    gathered(simulation, told_by(small_model()), [0, 1])
-    assert bound.keywords["seen"] == [0.0]
-
-
 class Ranged(torch.autograd.Function):
     """Scales by the largest number of the tensor that its batching rule is given: that of all clients."""
 
@@ -145,19 +125,8 @@ class Ranged(torch.autograd.Function):
         return Ranged.apply(x), in_dims[0]
 
 
-class Looking(TorchDispatchMode):
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
-
-
-def under_a_mode(module, x):
-    with Looking():
-        return x * 2.0
-
-
 SHARED = {
     "a batching rule of its own": lambda module, x: Ranged.apply(x),
-    "a mode of its own": under_a_mode,
     "NumPy's generator": lambda module, x: x * float(np.random.rand()),
     "Python's generator": lambda module, x: x * random.random(),
 }
@@ -197,17 +166,6 @@ def test_a_client_belongs_to_one_entry():
     rows = TensorDataset(torch.randn(4, 4), torch.zeros(4, dtype=torch.long))
     with pytest.raises(InvalidArgumentError, match="occurs twice"):
         simulate(small_model(), clients=Users(ConcatDataset([rows, rows]), [0, 0, 1, 1, 2, 2, 3, 3], 2))
-
-
-def test_a_first_client_that_cannot_be_read_is_not_quoted():
-    class Unreadable(list):
-        def __getitem__(self, index):
-            raise KeyError("Ann Smith")
-
-    with pytest.raises(InvalidArgumentError, match="raises KeyError") as found:
-        simulate(small_model(), clients=Unreadable(clients_of()))
-    assert "Ann" not in str(found.value)
-    assert found.value.__cause__ is None
 
 
 def test_a_client_that_exits_contributes_zero():
@@ -289,106 +247,3 @@ def test_an_error_that_a_loss_catches_for_one_client_changes_no_other(loss):
     rest, alone = without.gather(told, np.arange(len(clients) - 1)), together.gather(told, np.array([1]))
     for name, value in whole.tensors.items():
         torch.testing.assert_close(value, rest.tensors[name] + alone.tensors[name], rtol=1e-3, atol=1e-5)
-
-
-def test_no_warning_of_a_client_is_shown(recwarn):
-    def loss(model, batch):
-        np.log(np.zeros(1))
-        return loss_fn(model, batch)
-
-    simulation = simulate(small_model(), loss, vectorise=False)
-    recwarn.clear()
-    simulation.gather(told_by(small_model()), np.arange(3))
-    assert not recwarn.list
-
-
-def test_nothing_is_told_by_a_client_that_is_deleted(recwarn):
-    class Handle:
-        def __deepcopy__(self, memo):
-            return Handle()
-
-        def __del__(self):
-            warnings.warn("not closed", ResourceWarning, stacklevel=1)
-
-    def collate(items):
-        ((index, *content),) = items
-        return (*(part.unsqueeze(0) for part in content), *([Handle()] if index == 2 else []))
-
-    users = Users([(index, *row) for index, row in enumerate(rows())], [0, 1, 2, 3], cap=1, collate=collate)
-    simulation = simulate(small_model(), clients=users)
-    recwarn.clear()
-    simulation.gather(told_by(small_model()), np.arange(4))
-    assert not recwarn.list
-
-
-class Measuring(collections.namedtuple("Measuring", "x y")):
-    """A container that notes the sizes of the tensors that it is made of, outside of vmap."""
-
-    seen = SimpleQueue()
-
-    def __new__(cls, x, y):
-        if isinstance(x, torch.Tensor) and not torch._C._functorch.is_batchedtensor(x):
-            cls.seen.put(x.numel())
-        return super().__new__(cls, x, y)
-
-
-@pytest.mark.parametrize("vectorise", [True, False])
-def test_containers_of_the_user_are_made_of_one_client_alone(vectorise):
-    clients = [Measuring(*content) for content in clients_of((4,) * 6)]
-    simulation = simulate(small_model(), clients=clients, vectorise=vectorise)
-    gathered(simulation, told_by(small_model()), range(6))
-    assert simulation.vectorised is vectorise
-    assert {Measuring.seen.get() for _ in range(Measuring.seen.qsize())} <= {16, 2 * 4}  # a client's, or a made-up client's
-
-
-class Logarithms(collections.abc.Sequence):
-    """Clients whose content is computed when they are read; one that has a zero warns, or panics."""
-
-    def __init__(self, rows, *, panics):
-        self.rows, self.panics = rows, panics
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        x = self.rows[index].numpy()
-        if self.panics and x.min() == 0:
-            raise BaseException("a panic")
-        return torch.from_numpy(np.log(x)), torch.zeros(len(x), dtype=torch.int64)
-
-
-@pytest.mark.parametrize("panics", [True, False])
-def test_nobody_hears_of_a_client_that_warns_or_panics_when_it_is_read(panics, recwarn):
-    rows = torch.rand(5, 3, 4) + 1
-    rows[2, 0, 0] = 0
-    simulation = simulate(small_model(), clients=Logarithms(rows, panics=panics))
-    recwarn.clear()
-    found = gathered(simulation, told_by(small_model()), range(5))
-    expected = gathered(simulation, told_by(small_model()), [0, 1, 3, 4])
-    assert not recwarn.list
-    for name, tensor in expected.items():
-        assert_equal_up_to_rounding(found[name], tensor)
-
-
-def test_a_client_is_trained_equally_deep_in_the_stack_whatever_others_do():
-    depths = SimpleQueue()
-
-    def loss(model, batch):
-        depths.put(len(inspect.stack(0)))
-        return loss_fn(model, batch)
-
-    def trained(bad):
-        rows = torch.arange(8).remainder(3)
-        rows[:bad] = 99
-        clients = [(torch.full((4, 1), int(row)), y) for row, (_, y) in zip(rows, clients_of((4,) * 8), strict=True)]
-        model = nn.Sequential(nn.Embedding(3, 4), nn.Flatten(), nn.Linear(4, 3))
-        simulation = simulate(model, loss, clients[::-1], vectorise=True)
-        while not depths.empty():
-            depths.get()
-        gathered(simulation, told_by(model), range(8))
-        return {depths.get() for _ in range(depths.qsize())}
-
-    (alike,), some = trained(0), trained(1)
-    one_by_one = some - {alike}
-    assert len(one_by_one) <= 1  # the failing client alone
-    assert trained(3) == some

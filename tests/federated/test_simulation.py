@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from privet.clipping import Flat
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError
 from privet.federated import LocalSteps, Round, Simulation
 from privet.units import Users
 from rounding import assert_equal_up_to_rounding
@@ -188,14 +188,12 @@ def test_a_client_that_fails_contributes_zero_and_nobody_hears_of_it():
 
 
 def test_a_list_of_clients_that_changes_between_rounds_changes_no_client():
-    model, local = small_model(), LocalSteps(learning_rate=0.1, steps=2)
-    clients = clients_of()
-    simulation = Simulation(model, loss_fn, clients, local)
+    model, clients = small_model(), clients_of()
+    simulation = Simulation(model, loss_fn, clients, LOCAL["whole"])
     before = gathered(simulation, told_by(model), range(len(clients)))
-    clients[1:] = clients[:1] * (len(clients) - 1)
+    clients.reverse()
     after = gathered(simulation, told_by(model), range(len(clients)))
-    for one, other in zip(before.values(), after.values(), strict=True):
-        assert_equal_up_to_rounding(one, other)
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_buffers_that_training_changes_reach_no_other_client():
@@ -257,7 +255,7 @@ def test_a_client_that_raises_runs_alone(bad, monkeypatch):
     one_by_one = simulation._one_by_one
 
     def noted(parameters, clients, seeds):
-        alone.append(clients.leaves[1][:, 0].tolist())
+        alone.append(clients[0][0][1][:, 0].tolist())
         return one_by_one(parameters, clients, seeds)
 
     monkeypatch.setattr(simulation, "_one_by_one", noted)
@@ -279,21 +277,6 @@ class Remembering(nn.Module):
         mixed = x + 10 * self.seen
         self.seen = x.detach().mean(0)
         return self.head(mixed)
-
-
-def test_writing_to_large_buffers_is_refused():
-    class Large(Remembering):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("memory", torch.zeros(2**22 + 4))
-
-        def forward(self, x):
-            mixed = x + 10 * self.memory[-4:]
-            self.memory[-4:] = x.detach().mean(0)
-            return self.head(mixed)
-
-    with pytest.raises(UnsupportedModelError, match="large tensor"):
-        Simulation(Large(), loss_fn, clients_of((4, 4)), LOCAL["whole"])
 
 
 @pytest.mark.parametrize("vectorise", [True, False])

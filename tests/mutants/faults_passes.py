@@ -61,7 +61,7 @@ RANDOMNESS = [
            "drawn or", "",
            WATCHED),
     Mutant("draws from Python go unnoticed", "GeneratorWatch.has_advanced",
-           "or read_python_generator() != self._python", "",
+           "or random.getstate() != self._python", "",
            WATCHED),
     Mutant("draws from NumPy go unnoticed", "GeneratorWatch.has_advanced",
            "or self._has_numpy_advanced()", "",
@@ -341,7 +341,7 @@ READING = [
     Mutant("generators that functions name are not found", "generators._list_held",
            "return *named,", "return",
            GENERATORS("test_an_examples_numbers_depend_on_its_seed_alone")),
-    Mutant("generators are looked for once", "ExampleReader._find_generators",
+    Mutant("generators are looked for once", "ExampleReader._read_each",
            "self._reads & (self._reads - 1) == 0", "self._reads == 1",
            GENERATORS("test_a_generator_that_an_earlier_read_created_is_found")),
 ]  # fmt: skip

@@ -110,11 +110,6 @@ def pads(items):
     return pad_sequence(items, batch_first=True)
 
 
-def standardises(items):
-    x = torch.stack([item[:1] for item in items])
-    return (x - x.mean()) / (1 + x.std(correction=0))
-
-
 def mixes(items):
     x = torch.stack([item[:1] for item in items])
     return (x + x.roll(1, 0)) / 2
@@ -150,7 +145,7 @@ def lengths():
     return st.lists(st.integers(1, 5), min_size=1, max_size=8)
 
 
-COLLATES = [pads, standardises, mixes, augments, writes_over, Padded(4)]
+COLLATES = [pads, mixes, augments, writes_over, Padded(4)]
 
 
 @given(lengths(), lengths(), st.sampled_from(COLLATES), st.data())
@@ -167,13 +162,6 @@ def test_the_view_of_an_example_does_not_depend_on_other_examples(mine, others, 
     assert (found is UNREADABLE) == (expected is UNREADABLE)
     if found is not UNREADABLE:
         same(found, expected)
-
-
-def test_what_a_collate_writes_reaches_no_other_read_of_this_batch():
-    data = Listed([torch.ones(2), torch.ones(2)])
-    (group,) = ExampleReader(data, lambda items: torch.stack(items)).read(np.array([0, 1]))
-    group.examples.leaves[0].mul_(3)
-    assert all(item.eq(1).all() for item in data.items)
 
 
 def test_failing_examples_are_dropped_and_positions_stay():
@@ -293,13 +281,6 @@ def test_a_plain_batch_is_made_of_examples_of_one_shape():
         join_rows([torch.eye(3), 2 * torch.eye(3)])
 
 
-class Normalising(Listed):
-    """Scales its own tensors in place at each read."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index).div_(2.0)
-
-
 class Drifting(Listed):
     """Adds the previously read item."""
 
@@ -324,10 +305,9 @@ class Caching(Listed):
 FLOATS = [torch.full((2,), float(number + 1)) for number in range(4)]
 
 
-@pytest.mark.parametrize("kind", [Normalising, Drifting])
-def test_reads_that_change_later_reads_are_found(kind):
-    with pytest.raises(UnsupportedModelError, match=f"the {kind.__name__} again returns something else"):
-        ExampleReader(kind([item.clone() for item in FLOATS])).check_repeatable([0, 2, 3])
+def test_reads_that_change_later_reads_are_found():
+    with pytest.raises(UnsupportedModelError, match="the Drifting again returns something else"):
+        ExampleReader(Drifting(FLOATS)).check_repeatable([0, 2, 3])
 
 
 def test_a_collate_that_remembers_is_found():

@@ -9,7 +9,7 @@ class Unique:
     """An object that refuses to be copied or pickled.
 
     `copy.copy`, `copy.deepcopy`, `pickle` and everything built on it (cloudpickle, torch.save, multiprocessing), and copies of an
-    object that holds this one, call one of the methods below, which all refuse.
+    object that holds this one, call the method below.
 
     Attributes:
         no_copy: why copies are refused, and what to do instead, in sentences.
@@ -25,26 +25,5 @@ class Unique:
     __slots__ = ()
     no_copy: ClassVar[str]
 
-    def _refuse_copy(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled. {self.no_copy}")
-
-    def __copy__(self) -> NoReturn:
-        self._refuse_copy()
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self._refuse_copy()
-
-    def __reduce__(self) -> NoReturn:
-        self._refuse_copy()
-
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self._refuse_copy()
-
-    def __getstate__(self) -> NoReturn:
-        self._refuse_copy()
-
-    def __setstate__(self, state: object) -> NoReturn:
-        self._refuse_copy()
-
-    def __replace__(self, **changes: object) -> NoReturn:
-        self._refuse_copy()
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled. {self.no_copy}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 __all__ = ["Simulation"]
 
+import operator
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,18 +18,14 @@ from torch.func import functional_call, grad, vmap
 from torch.utils import _pytree as pytree
 from torch.utils.data import TensorDataset
 
-from privet._utils.numpy_generator import watch_numpy_generator
-from privet._utils.python_generator import read_python_generator
-from privet._utils.randomness import Seeds, preserve_generators, seed_generators
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_numpy_generator
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, count
-from privet.federated.clients import ClientBatch, unpack
 from privet.federated.local_training import LocalSteps, train_locally
 from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
-from privet.gradients.core.examples import unflatten
+from privet.gradients.core.examples import Examples, list_children
 from privet.gradients.core.losses import LossFunction, force_eager
-from privet.gradients.core.private import hide_warnings, hold_signals, raise_interrupt
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.core.state.guard import Guard
 from privet.gradients.methods.calls import GuardedCalls, SharedCalls
@@ -41,6 +39,7 @@ from privet.sampling import Indices
 from privet.units import Users
 
 _Trained = tuple[dict[str, Tensor], Tensor]
+_Clients = tuple[Any, Tensor]  # the content of K clients, a pytree of tensors (K, k, …), and its mask (K, k)
 # Made-up clients and examples of each, for the trial before the first round.
 _TRIED = 2
 _TOLERANCE = 1e-4
@@ -154,15 +153,14 @@ class Simulation:
         total, indices = no_contributions(told), np.asarray(cohort, dtype=np.int64)
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
-            # Signals wait for the end of these clients, not of the round: a cohort may be large.
-            with hold_signals(), hide_warnings(), preserve_generators():
+            with preserve_generators():
                 total = self._add(total, told, indices[start : start + self._at_once], device)
         return total
 
     def _add(self, total: ClippedSum, told: Round, indices: Indices, device: torch.device) -> ClippedSum:
-        """Return a sum and the updates of further clients, of whose data nothing is left: its `__del__` may warn or raise."""
+        """Return a sum and the updates of further clients."""
         for group in move_groups(self._reader.read(indices), device):
-            clients = unpack(group.examples)
+            clients = _unpack(group.examples)
             found = None if clients is None else self._train(told.parameters, clients)
             if found is not None:
                 assert total.part is not None
@@ -170,68 +168,57 @@ class Simulation:
                 total = total.join(contribution(deltas, told, weights, start=total.part.stop))
         return total
 
-    def _train(self, parameters: Mapping[str, Tensor], clients: ClientBatch) -> _Trained | None:
+    def _train(self, parameters: Mapping[str, Tensor], clients: _Clients) -> _Trained | None:
         """Return the updates and weights of those of K clients whose training works; None if none does.
 
-        One client that raises must not make all others run another program: it is isolated by bisection, and runs alone. The
-        bisection is no recursion, because how deep a client's own calls may go must not depend on others.
+        One client that raises must not make all others run another program: it is isolated by bisection, and runs alone.
         """
-        if not self.vectorised:
-            return self._one_by_one(parameters, clients, Seeds.draw().numbers(len(clients)))
-        waiting, trained = [clients], []
-        while waiting:
-            some = waiting.pop()
-            found = self._attempt(parameters, some)
-            if found is None and len(some) > 1:
-                middle = len(some) // 2
-                waiting += some.select(slice(middle, None)), some.select(slice(middle))
-            elif found is None:
-                trained.append(self._one_by_one(parameters, some, Seeds.draw().numbers(1)))
-            else:
-                trained.append(found)
-        return _join(trained)
+        number = len(clients[1])
+        if self.vectorised:
+            try:
+                return self._together(parameters, clients, Seeds.draw().numbers(1)[0])
+            except KeyboardInterrupt:
+                raise
+            except USER_ERRORS:  # of one client, which nobody may hear of
+                pass
+            if number > 1:
+                halves = slice(number // 2), slice(number // 2, None)
+                return _join(self._train(parameters, pytree.tree_map(operator.itemgetter(half), clients)) for half in halves)
+        return self._one_by_one(parameters, clients, Seeds.draw().numbers(number))
 
-    def _attempt(self, parameters: Mapping[str, Tensor], clients: ClientBatch) -> _Trained | None:
-        """Return what clients that are trained together become; None if one of them raises, which nobody may hear of."""
-        try:
-            return self._together(parameters, clients, Seeds.draw().numbers(1)[0])
-        except USER_ERRORS as error:
-            raise_interrupt(error)
-            return None
-
-    def _together(self, parameters: Mapping[str, Tensor], clients: ClientBatch, seed: int) -> _Trained:
+    def _together(self, parameters: Mapping[str, Tensor], clients: _Clients, seed: int) -> _Trained:
         seed_generators(seed)
-        python, has_numpy_advanced = read_python_generator(), watch_numpy_generator()
+        python, has_numpy_advanced = random.getstate(), watch_numpy_generator()
         start = _copy(parameters)
 
-        def train(leaves: tuple[Tensor, ...], mask: Tensor) -> _Trained:
+        def train(content: Any, mask: Tensor) -> _Trained:
             buffers = _copy(dict(self._model.named_buffers()))
-            content = unflatten(leaves, clients.tree)
             return train_locally(partial(self._transformed, buffers), self._local, start, content, mask)
 
         with (
             forbid_user_code_on_physical_batch(),
             force_eager(),
             self._guard.isolate(),
-            SharedCalls(self._guard, None, len(clients)),
+            SharedCalls(self._guard, None, len(clients[1])),
         ):
-            found: _Trained = vmap(train, randomness="different")(clients.leaves, clients.mask)
-        if has_numpy_advanced() or read_python_generator() != python:
+            found: _Trained = vmap(train, randomness="different")(*clients)
+        if has_numpy_advanced() or random.getstate() != python:
             raise UntraceableError("random numbers are drawn from a generator that clients would share")
         return found
 
     def _one_by_one(
-        self, parameters: Mapping[str, Tensor], clients: ClientBatch, seeds: Sequence[int], *, strict: bool = False
+        self, parameters: Mapping[str, Tensor], clients: _Clients, seeds: Sequence[int], *, strict: bool = False
     ) -> _Trained | None:
         trained: list[_Trained] = []
         for client, seed in enumerate(seeds):
             seed_generators(seed)
             try:
                 with force_eager(), self._guard.isolate():
-                    own, mask = clients.copy_content(client), clients.mask[client]
+                    own, mask = pytree.tree_map(lambda leaf, client=client: leaf[client].clone(), clients)
                     trained.append(train_locally(self._gradient, self._local, _copy(parameters), own, mask))
-            except USER_ERRORS as error:
-                raise_interrupt(error)
+            except KeyboardInterrupt:
+                raise
+            except USER_ERRORS:
                 if strict:
                     raise
         if not trained:
@@ -291,14 +278,13 @@ class Simulation:
             first = self._reader.read(np.zeros(1, dtype=np.int64), strict=True)[0].examples
         except (InvalidArgumentError, UnsupportedModelError):
             raise
-        except USER_ERRORS as error:
-            raise_interrupt(error)
+        except Exception as error:
             raise InvalidArgumentError(
                 "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
                 "Read one entry of the data set yourself to see the error.",
             ) from None  # fmt: skip
         device = next(iter(parameters.values())).device
-        held = unpack(first.to(device))
+        held = _unpack(first.to(device))
         if held is None:
             raise InvalidArgumentError(
                 "clients", "with other values than tensors of one entry per example", "clients made of such tensors",
@@ -308,7 +294,7 @@ class Simulation:
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
         with preserve_generators():
             seed_generators(0)
-            made_up = ClientBatch(tuple(map(_make_up, held.leaves)), held.tree, mask)
+            made_up = pytree.tree_map(_make_up, held[0]), mask
             try:
                 expected = self._one_by_one(parameters, made_up, seeds, strict=True)
                 again = self._one_by_one(parameters, made_up, seeds, strict=True)
@@ -331,18 +317,29 @@ class Simulation:
             try:
                 found = self._together(parameters, made_up, 0)
                 same = _is_close(expected, found)
-                random = not same and not _is_close(found, self._together(parameters, made_up, 1))
+                is_random = not same and not _is_close(found, self._together(parameters, made_up, 1))
             except Exception as error:
                 if vectorise:
                     raise InvalidArgumentError(
                         "vectorise", True, "False for this model", f"torch.func.vmap raised {type(error).__name__}: {error}"
                     ) from error
                 return False
-        if vectorise and not (same or random):
+        if vectorise and not (same or is_random):
             raise InvalidArgumentError(
                 "vectorise", True, "False for this model", "Clients that are trained together have other updates than one by one."
             )
         return same or vectorise is True
+
+
+def _unpack(examples: Examples) -> _Clients | None:
+    """Return clients as they are read, a pair of content (K, 1, k, …) and mask (K, 1, k); None if they are anything else."""
+    if not all(own and leaf.dim() > 2 and leaf.shape[1] == 1 for leaf, own in zip(examples.leaves, examples.own, strict=True)):
+        return None
+    parts = list_children(examples.tree)
+    if len(parts) != 2 or not parts[1].is_leaf():
+        return None
+    content, mask = pytree.tree_unflatten([leaf.squeeze(1) for leaf in examples.leaves], examples.tree)
+    return content, mask
 
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -47,11 +47,7 @@ _FRAMES = ("pandas", "polars", "pyarrow")
 _MAP_STYLE = "a map-style data set, whose item i is example i, such as torch.utils.data.TensorDataset(inputs, labels)"
 
 
-class _Unreadable:
-    """A placeholder for an example that could not be read; it contributes nothing."""
-
-
-UNREADABLE = _Unreadable()
+UNREADABLE = object()  # in the place of an example that could not be read; it contributes nothing
 
 
 @dataclass(frozen=True)
@@ -167,20 +163,14 @@ def read_each(
                 if strict:
                     raise
                 found.append(UNREADABLE)
-    if strict:
-        for example in found:
-            _check_dense(example)
+    leaves = pytree.tree_leaves(found) if strict else []
+    if odd := [leaf for leaf in leaves if isinstance(leaf, Tensor) and not is_stackable(leaf)]:
+        kind = "nested" if odd[0].is_nested else str(odd[0].layout).removeprefix("torch.").replace("_", " ")
+        raise UnsupportedModelError(
+            f"an example of the data set contains a {type(odd[0]).__name__} ({kind}); it must hold dense tensors. "
+            "Convert it in the data set or in collate (to_dense(), to_padded_tensor(), privet.collate.Padded)."
+        )
     return found
-
-
-def _check_dense(example: Any) -> None:
-    for leaf in pytree.tree_leaves(example):
-        if isinstance(leaf, Tensor) and not is_stackable(leaf):
-            kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.").replace("_", " ")
-            raise UnsupportedModelError(
-                f"an example of the data set contains a {type(leaf).__name__} ({kind}); it must hold dense tensors. "
-                "Convert it in the data set or in collate (to_dense(), to_padded_tensor(), privet.collate.Padded)."
-            )
 
 
 class BatchDataset(Dataset[Any], ABC):
@@ -230,33 +220,31 @@ def check_map_style(dataset: object) -> int:
     Raises:
         InvalidArgumentError: it is not map-style.
     """
-    if isinstance(dataset, DataLoader):
-        raise InvalidArgumentError(
-            "dataset", "a DataLoader", "the data set itself", "Sampling is the plan's; pass loader.dataset."
-        )
     package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
-    if package in _FRAMES:
-        raise InvalidArgumentError(
-            "dataset", f"a {package} {kind}", _MAP_STYLE,
-            "Load it by a public schema: privet.data.load(frame, schema=schema).train, or make tensors of its columns.",
-        )  # fmt: skip
-    if isinstance(dataset, str | bytes | Path):
-        raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "For the path of a file: privet.data.load(path).train.")
-    if isinstance(dataset, Mapping) and package == "datasets":
-        raise InvalidArgumentError(
-            "dataset", f"a {kind} of {', '.join(map(str, dataset))}", "one of its splits", "Pass dataset['train'], say."
-        )
-    if isinstance(dataset, Mapping) and 0 not in dataset:
-        raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "Join its columns: TensorDataset(*columns.values()).")
-    if isinstance(dataset, IterableDataset):
-        raise InvalidArgumentError(
-            "dataset", f"a stream ({kind})", _MAP_STYLE,
+    found, wanted, fix = f"a {kind}", _MAP_STYLE, ""
+    if isinstance(dataset, DataLoader):
+        wanted, fix = "the data set itself", "Sampling is the plan's; pass loader.dataset."
+    elif package in _FRAMES:
+        found = f"a {package} {kind}"
+        fix = "Load it by a public schema: privet.data.load(frame, schema=schema).train, or make tensors of its columns."
+    elif isinstance(dataset, str | bytes | Path):
+        fix = "For the path of a file: privet.data.load(path).train."
+    elif isinstance(dataset, Mapping) and package == "datasets":
+        found, wanted = f"a {kind} of {', '.join(map(str, dataset))}", "one of its splits"
+        fix = "Pass dataset['train'], say."
+    elif isinstance(dataset, Mapping) and 0 not in dataset:
+        fix = "Join its columns: TensorDataset(*columns.values())."
+    elif isinstance(dataset, IterableDataset):
+        found = f"a stream ({kind})"
+        fix = (
             "Every step draws from all examples, and a stream has only the next ones. Load it whole (datasets: streaming=False; "
-            "others: list(dataset), if memory allows), or write a data set that reads example i from its file.",
-        )  # fmt: skip
-    if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
-        raise InvalidArgumentError("dataset", f"a {kind}", _MAP_STYLE, "It needs a length and indexing by position.")
-    return len(dataset)
+            "others: list(dataset), if memory allows), or write a data set that reads example i from its file."
+        )
+    elif not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+        fix = "It needs a length and indexing by position."
+    if fix:
+        raise InvalidArgumentError("dataset", found, wanted, fix)
+    return len(dataset)  # type: ignore[arg-type]
 
 
 def privacy_unit(dataset: object) -> str:

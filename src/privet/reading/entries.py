@@ -5,8 +5,7 @@ from __future__ import annotations
 __all__ = ["Piece", "Positions", "check_distinct", "iter_pieces"]
 
 from collections.abc import Hashable, Iterator, Sized
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +18,7 @@ from privet.errors import InvalidArgumentError
 Positions = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
+class Piece(NamedTuple):
     """Entries of a data set that come from one underlying data set.
 
     Args:
@@ -48,25 +46,21 @@ def iter_pieces(dataset: Any, index: Positions | None = None, entries: Positions
     Raises:
         InvalidArgumentError: a wrapper has indices that are not integers, or out of range.
     """
-    length = len(dataset) if isinstance(dataset, Sized) else None
-    if length is not None:
-        index = np.arange(length) if index is None else _wrap_negative(index, length)
-    assert index is not None, "the outermost data set has a length"
+    index = np.arange(len(dataset)) if index is None else index
     entries = index if entries is None else entries
-    members = getattr(dataset, "rows_of_entries", None)
-    if isinstance(dataset, Subset) and len(dataset.indices) == length:
-        yield from iter_pieces(dataset.dataset, _to_positions(dataset.indices)[index], entries)
-    elif isinstance(dataset, ConcatDataset) and sum(map(len, dataset.datasets)) == length:  # type: ignore[arg-type]
-        ends = np.cumsum([len(part) for part in dataset.datasets])  # type: ignore[arg-type]
-        which = np.searchsorted(ends, index, side="right")
+    if isinstance(dataset, Subset) and len(dataset.indices) == len(dataset):
+        yield from iter_pieces(dataset.dataset, _to_positions(dataset)[index], entries)
+    elif isinstance(dataset, ConcatDataset) and dataset.cumulative_sizes[-1] == len(dataset):
+        ends = np.cumsum([0, *map(len, dataset.datasets)])  # type: ignore[arg-type]
+        which = np.searchsorted(ends[1:], index, side="right")
         for number, part in enumerate(dataset.datasets):
             here = which == number
-            yield from iter_pieces(part, index[here] - (ends[number - 1] if number else 0), entries[here])
+            yield from iter_pieces(part, index[here] - ends[number], entries[here])
     elif isinstance(dataset, StackDataset):
         parts = dataset.datasets
         for part in parts.values() if isinstance(parts, dict) else parts:
             yield from iter_pieces(part, index, entries)
-    elif callable(members):
+    elif callable(members := getattr(dataset, "rows_of_entries", None)):
         inner, rows = members()
         inside = rows[index]
         yield from iter_pieces(inner, inside.ravel(), entries.repeat(inside.shape[1]))
@@ -127,20 +121,19 @@ def _has_identity(item: Any) -> bool:
     return any(isinstance(field, Tensor | np.ndarray | dict | list) for field in fields)
 
 
-def _to_positions(indices: Any) -> Positions:
-    """Return indices as int64, interpreted like `dataset[index]`, so that True is 1."""
-    numbers = indices.numpy(force=True) if isinstance(indices, Tensor) else np.asarray(indices)
-    if numbers.ndim != 1 or (len(numbers) and numbers.dtype.kind not in "iub"):
+def _to_positions(subset: Subset[Any]) -> Positions:
+    """Return the positions of a subset's entries, interpreted as by `dataset[index]`."""
+    given = subset.indices.numpy(force=True) if isinstance(subset.indices, Tensor) else np.asarray(subset.indices)
+    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iub"):
         raise InvalidArgumentError(
             "dataset", "a Subset whose indices are not integers", "one with an integer position for every entry",
             "Convert a mask with numpy.flatnonzero(mask).",
         )  # fmt: skip
-    return numbers.astype(np.int64)
-
-
-def _wrap_negative(index: Positions, length: int) -> Positions:
-    """Return positions with negative ones counted from the end, as in sequences."""
-    if len(index) and not (-length <= index.min() and index.max() < length):
+    index = given.astype(np.int64)
+    if not len(index) or not isinstance(subset.dataset, Sized):
+        return index
+    length = len(subset.dataset)
+    if not (-length <= index.min() and index.max() < length):
         raise InvalidArgumentError(
             "dataset", f"a Subset with an index outside a data set of {length}", f"one with indices in [{-length}, {length - 1}]"
         )

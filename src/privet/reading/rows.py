@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["ExampleReader", "join_rows", "physical_batches", "ungroup"]
 
 import signal
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,9 +83,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
             return self.dataset.groups(indices, seeds, strict=strict)
         if self._table is not None:
             return self._table.read(indices)
-        return group_examples(
-            read_each(self._read_one, indices.tolist(), seeds, strict=strict, generators=self._find_generators())
-        )
+        return group_examples(self._read_each(self._read_one, indices.tolist(), seeds, strict=strict))
 
     def read_first(self, number: int) -> list[Group]:
         """Read the first examples, which are public in structure and types, and take their fields with floats for all examples.
@@ -93,18 +91,10 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         Raises:
             Exception: as for `read`, of user code.
         """
-        indices, found = np.arange(number, dtype=np.int64), set[Path]()
-
-        def read(index: int) -> Any:
-            item = self.dataset[index]
-            found.update(find_floats(item))
-            return collate_one(item)
-
-        if self.collate is not None or self._table is not None or isinstance(self.dataset, BatchDataset):
-            return self.read(indices, strict=True)
-        rows = read_each(read, indices.tolist(), None, strict=True, generators=self._find_generators())
-        self.floats = frozenset(found)
-        return group_examples(rows) if not found else self.read(indices, strict=True)
+        if self.collate is None and self._table is None and not isinstance(self.dataset, BatchDataset):
+            found = self._read_each(lambda index: set(find_floats(self.dataset[index])), range(number), None, strict=True)
+            self.floats = frozenset().union(*found)
+        return self.read(np.arange(number, dtype=np.int64), strict=True)
 
     def examples(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Any]:
         """Read each of these examples as a batch of one, or `UNREADABLE`; arguments as for `read`."""
@@ -142,11 +132,11 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
     def _read_alone(self, indices: list[int]) -> list[Any]:
         return [self.examples(np.array([index], dtype=np.int64), _SAME, strict=True)[0] for index in indices]
 
-    def _find_generators(self) -> list[Any]:
+    def _read_each(self, read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool) -> list[Any]:
         self._reads += 1
         if self._reads & (self._reads - 1) == 0:  # the 1st, 2nd, 4th, …: a read may create some
             self._generators = find_generators(self.dataset, self.collate)
-        return self._generators
+        return read_each(read, indices, seeds, strict=strict, generators=self._generators)
 
     def _read_one(self, index: int) -> Any:
         return collate_one(self.dataset[index], self.collate, self.floats)

@@ -11,15 +11,14 @@ __all__ = ["DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_
 
 import contextlib
 import functools
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from privet._utils.numpy_generator import watch_numpy_generator
-from privet._utils.python_generator import read_python_generator
-from privet._utils.randomness import Words, torch_generators
+from privet._utils.randomness import Words, torch_generators, watch_numpy_generator
 
 # (number of examples, generator) → their random numbers, (number, …)
 DrawFunction = Callable[[int, torch.Generator], Tensor]
@@ -139,13 +138,13 @@ class GeneratorWatch:
     """Detects draws from the global generators; use it inside `preserve_generators`."""
 
     def __init__(self) -> None:
-        self._python, self._torch, self._has_numpy_advanced = read_python_generator(), _read_torch(), watch_numpy_generator()
+        self._python, self._torch, self._has_numpy_advanced = random.getstate(), _read_torch(), watch_numpy_generator()
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
         states = _read_torch()  # a device that came into use added one
         drawn = len(states) != len(self._torch) or not all(map(torch.equal, states, self._torch))
-        return drawn or read_python_generator() != self._python or self._has_numpy_advanced()
+        return drawn or random.getstate() != self._python or self._has_numpy_advanced()
 
 
 def _read_torch() -> list[Tensor]:
