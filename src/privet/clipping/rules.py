@@ -110,7 +110,8 @@ class Global(NormRule):
     """Keep or drop: weight R/Z for gradients of norm at most the cutoff Z, and 0 for all others.
 
     All kept gradients have the same weight, so their sum keeps its direction. By default Z is R, and gradients within the bound
-    are kept unchanged. It suits bounds that most gradients stay below.
+    are kept unchanged. It suits bounds that most gradients stay below. It is the "global clipping" of the private training
+    literature, not `optax.clip_by_global_norm`, which is `Flat`.
 
     Args:
         bound: R, in [1e-12, 1e12].
