@@ -245,7 +245,7 @@ READ = [
     Mutant("a draw from NumPy's generator is not noticed", "watch_numpy_generator", "!= _FIRST", "== -1.0",
            GENERATORS("test_a_draw_from_numpys_generator_is_noticed")),
     Mutant("reading moves NumPy's generator", "preserve_generators",
-           "np.random.set_bit_generator(numpy_bits)", "",
+           "mtrand.set_bit_generator(numpy_bits)", "",
            GENERATORS("test_the_generators_are_as_they_were")),
     Mutant("reading moves torch's generator", "preserve_generators",
            "generator.set_state(state)", "pass",

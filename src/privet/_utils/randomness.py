@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.random import mtrand
 from numpy.typing import NDArray
 
 # A source of random words: number of words → that many independent uniform 64-bit words.
@@ -81,14 +82,14 @@ def preserve_generators() -> Iterator[None]:
         yield
         return
     torch_states = [(generator, generator.get_state()) for generator in torch_generators()]
-    python_state, numpy_bits = random.getstate(), np.random.get_bit_generator()
-    np.random.set_bit_generator(_SPARE)
+    python_state, numpy_bits = random.getstate(), mtrand.get_bit_generator()
+    mtrand.set_bit_generator(_SPARE)
     token = _kept.set(True)
     try:
         yield
     finally:
         _kept.reset(token)
-        np.random.set_bit_generator(numpy_bits)
+        mtrand.set_bit_generator(numpy_bits)
         random.setstate(python_state)
         for generator, state in torch_states:
             generator.set_state(state)

@@ -5,7 +5,8 @@ from __future__ import annotations
 __all__ = ["Piece", "Positions", "check_distinct", "iter_pieces"]
 
 from collections.abc import Hashable, Iterator, Sized
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from privet.errors import InvalidArgumentError
 Positions = NDArray[np.int64]
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Piece:
     """Entries of a data set that come from one underlying data set.
 
     Args:
