@@ -222,7 +222,7 @@ def is_constant(schedule: Schedule) -> bool:
 
 
 def factors_of(name: str, schedule: Schedule, total: int) -> Factors:
-    """Return a copy of a schedule's factors for `total` steps, (total,), which nobody can change.
+    """Return a copy of a schedule's factors for `total` steps, (total,), read-only.
 
     Args:
         name: name of the schedule, for errors.
@@ -240,7 +240,7 @@ def factors_of(name: str, schedule: Schedule, total: int) -> Factors:
         raise InvalidArgumentError(name, type(given).__name__, f"a schedule whose factors are numbers ({kind})", fix)
     if found.shape != (total,):
         raise InvalidArgumentError(name, found.shape, f"a schedule whose factors have the shape ({total},) ({kind})", fix)
-    found = found.astype(np.float64)  # a copy, whatever the type was
+    found = found.astype(np.float64)  # a copy for any type
     if len(wrong := np.flatnonzero(~((found > 0) & (found < np.inf)))):
         step = int(wrong[0])
         raise InvalidArgumentError(

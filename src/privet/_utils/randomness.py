@@ -75,8 +75,8 @@ _kept: ContextVar[bool] = ContextVar("kept", default=False)
 def preserve_generators() -> Iterator[None]:
     """Restore the global generators of torch, Python and NumPy at the end; nested uses do nothing.
 
-    Inside, NumPy's functions draw from a spare generator, which is faster than to copy the state of the user's. Of a pair of
-    normal numbers of which one was drawn before, the other is lost.
+    Inside, NumPy's functions draw from a spare generator, which is faster than copying the state of the user's generator. NumPy
+    draws normal numbers in pairs; the second number of a begun pair is lost.
     """
     if _kept.get():
         yield

@@ -19,7 +19,7 @@ from privet.errors import InvalidArgumentError, between, choice, count
 # Start of the names of released embeddings, which no parameter can have.
 EMBEDDING = "embedding:"
 _SPLITS = {**SPLITS, "model": lambda name: ""}
-# Length of a part over that of the gradient, below which it may be mostly rounding: that of the gradient is some 10⁴ times less.
+# A part shorter than this share of its gradient may be mostly rounding; the rounding of a gradient is 10⁴ times smaller.
 _RESOLVED = 1e-3
 
 

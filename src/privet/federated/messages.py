@@ -1,4 +1,4 @@
-"""Messages of clients: their bytes, and what a server makes of bytes that it cannot trust."""
+"""Messages of clients: their bytes, and how a server reads bytes that it cannot trust."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def checked(data: object, template: ClippedSum) -> dict[str, Tensor] | None:
     The rule is not applied again: some rules, such as `Automatic`, would change an update that they have clipped already.
 
     Args:
-        data: what a client sent, whatever it is.
+        data: anything that a client sent.
         template: the sum of no clients in this round, from `no_contributions`.
 
     Returns:
@@ -81,14 +81,14 @@ def sum_messages(answers: Iterable[tuple[int, object]], told: Round, cohort: Ind
     """Return the sum of a cohort's messages, each checked and counted once.
 
     Args:
-        answers: pairs of a client's number, which the transport has authenticated, and what it sent, as they arrive; whoever
-            comes late is left out.
+        answers: pairs of a client's number, which the transport has authenticated, and what it sent, as they arrive; late
+            answers are left out.
         told: the round.
         cohort: numbers of the clients that were asked.
 
     Guarantee:
         Each client of the cohort contributes at most one message of at most the rule's sensitivity. All others contribute zero:
-        who was not asked, does not answer, answers again, or sends something else. The divisor does not depend on it.
+        a client that was not asked, does not answer, answers again, or sends something else. The divisor does not depend on it.
     """
     template, waiting = no_contributions(told), {int(client) for client in cohort}
     tensors = {name: tensor.clone() for name, tensor in template.tensors.items()}

@@ -23,7 +23,7 @@ from privet.sparsification.drawing import Masks, Selection
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What the server tells the clients of a round: settings and released values only, so anybody may know it.
+    """What the server tells the clients of a round: only settings and released values, so it is public.
 
     Args:
         number: number of the round, from 1.

@@ -35,12 +35,12 @@ _BLOCK = 1
 _SETTING = "central (server and transport see single updates of clients without noise; only what is released is private)"
 _TRUST = (
     "Federated: a client trains on its own data and sends one clipped update in each round that draws it. The divisor is a "
-    "constant, whoever answers",
+    "constant and does not depend on who answers",
     "Trusted: the server and the transport, which see updates without noise. The guarantee holds against everyone who sees the "
     "released parameters, clients included. Secure aggregation would hide single updates from the server and leave ε as it is; "
     "Privet does not provide it",
     "The secrecy of which clients a round draws, on which amplification by sampling relies, holds against outsiders and against "
-    "other clients, but not against the server, the transport, or whoever operates the device of a client or watches its network",
+    "other clients, but not against the server, the transport, or anyone who operates the device of a client or watches its network",
 )
 _ASSUMED = ("no user is also a client of another population that trains the model; for such a user, the ε of both add up",)
 _SHAPES_WERE_READ = (

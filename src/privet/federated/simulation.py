@@ -91,13 +91,13 @@ class Simulation:
         privacy_unit: "one user", or as in the data set.
         program: what every client runs, for the record of a run.
         shapes: name → shape of the parameters that are trained, which must be those of the server's model.
-        device: where clients are trained: that of the model's first trainable parameter.
+        device: where clients are trained: the device of the model's first trainable parameter.
         vectorised: whether clients are trained together.
 
     Guarantee:
         A client's update depends on its own data, the round and fresh random numbers alone. It starts from copies of the
         server's parameters and of the model's buffers, which live through its local steps. Writing to parameters, trained or
-        not, is an error, and whatever else its training changes in the model or the loss is restored afterwards. Together, every
+        not, is an error, and all other changes of the model or the loss are restored afterwards. Together, every
         operation is computed for each client by itself; code that would see all of them, or share its random numbers, trains
         them one after another. A client whose data cannot be read, or whose training raises, contributes zero, and the others
         are trained as without it. The structure, types and shapes of the first client's examples are read before the first
@@ -179,7 +179,7 @@ class Simulation:
                 return self._together(parameters, clients, Seeds.draw().numbers(1)[0])
             except KeyboardInterrupt:
                 raise
-            except USER_ERRORS:  # of one client, which nobody may hear of
+            except USER_ERRORS:  # from one client; its error is private
                 pass
             if number > 1:
                 halves = slice(number // 2), slice(number // 2, None)
@@ -260,7 +260,7 @@ class Simulation:
     def _gradient(self, parameters: Mapping[str, Tensor], batch: Any, weights: Tensor) -> Mapping[str, Tensor]:
         """Return the gradient of one client, by plain autograd.
 
-        Its parameters are those of the model until the backward pass has ended, in which checkpointed parts run again.
+        The model has its parameters until the backward pass has ended, because checkpointed parts run again in it.
         """
         leaves = {name: nn.Parameter(each.detach()) for name, each in parameters.items()}
         own = {name: each for name, each in self._model.named_parameters() if name in leaves}

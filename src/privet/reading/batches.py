@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from privet._utils.generators import find_generators, seed_held
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.accounting.privacy_unit import Unit
 from privet.accounting.privacy_unit import find_unit as whose
@@ -37,11 +38,9 @@ from privet.collate import copy_batch
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
 from privet.reading.entries import check_distinct
-from privet.reading.generators import find_generators, seed_generator
 from privet.sampling import Indices, Words
 
 EXAMPLE = "one example"
-_ODD = 0x9E37_79B9_7F4A_7C15  # so that no two generators of one kind begin alike
 # Packages whose tables are indexed by column.
 _FRAMES = ("pandas", "polars", "pyarrow")
 _MAP_STYLE = "a map-style data set, whose item i is example i, such as torch.utils.data.TensorDataset(inputs, labels)"
@@ -109,7 +108,7 @@ def group_examples(examples: Sequence[Any]) -> list[Group]:
         try:
             flat = flatten(example)
             positions, alike = found.setdefault(flat_signature(flat), ([], []))
-        except Exception:  # of a container of the user's
+        except Exception:  # from a user-defined container
             continue
         positions.append(position)
         alike.append(flat)
@@ -153,8 +152,7 @@ def read_each(
     with preserve_generators():
         for index, number in zip(indices, numbers, strict=True):
             seed_generators(number)
-            for place, generator in enumerate(generators, start=1):
-                seed_generator(generator, (number + place * _ODD) % 2**64)
+            seed_held(generators, number)
             try:
                 found.append(read(index))
             except KeyboardInterrupt:

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset
 
+from privet._utils.generators import find_generators
 from privet._utils.randomness import Seeds
 from privet.collate import Collate, Path, collate_one, find_floats
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.core.examples import signature
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
-from privet.reading.generators import find_generators
 from privet.reading.tables import build_table
 from privet.reading.transfer import Packed, pack
 from privet.sampling import Indices

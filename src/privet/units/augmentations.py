@@ -1,7 +1,7 @@
 """Augmentations: random, label-preserving changes to each image independently.
 
 Each maps images (B, C, H, W) to as many images. They are public functions of an image and of torch's random numbers, which need
-not be secret: gradients are averaged over an example's views before clipping, whatever the views are.
+not be secret: gradients are averaged over an example's views before clipping, for any views.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, Subset
 
+from privet._utils.generators import find_generators
 from privet._utils.randomness import Seeds
 from privet.reading.batches import UNREADABLE, BatchDataset
-from privet.reading.generators import find_generators
 from privet.reading.rows import ExampleReader
 from privet.units import Users
 

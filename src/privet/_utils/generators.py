@@ -1,12 +1,12 @@
-"""Generators of random numbers that a data set or `collate` holds, such as `self.rng = numpy.random.default_rng(0)`.
+"""Generators of random numbers that user code holds, such as `self.rng = numpy.random.default_rng(0)`.
 
-A generator with a public seed would give an example numbers that depend on how many were drawn for others before. So each is
-seeded anew for every example, like the global ones.
+A generator with a public seed would give an example numbers that depend on how many were drawn for others before. So the
+generators of a data set are seeded anew for every example, from secret numbers.
 """
 
 from __future__ import annotations
 
-__all__ = ["find_generators", "seed_generator"]
+__all__ = ["find_generators", "seed_held"]
 
 import functools
 import random
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+_ODD = 0x9E37_79B9_7F4A_7C15  # so that no two generators of one kind begin alike
 _DEPTH = 7  # data set → module → its table of modules → transform → function → container → generator
 _LONG = 64  # a longer container holds examples
 _LIBRARIES = ("torch", "numpy", "random")
@@ -33,14 +34,16 @@ def find_generators(*owners: object) -> list[Any]:
     return [value for value in seen.values() if isinstance(value, _KINDS)]
 
 
-def seed_generator(generator: Any, number: int) -> None:
-    """Seed a generator from a uniform 64-bit number."""
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = type(generator.bit_generator)(number).state
-    elif isinstance(generator, torch.Generator):
-        generator.manual_seed(number)
-    else:
-        generator.seed(number % 2**32)
+def seed_held(generators: Iterable[Any], number: int) -> None:
+    """Seed generators from a uniform 64-bit number, each differently."""
+    for place, generator in enumerate(generators, start=1):
+        own = (number + place * _ODD) % 2**64
+        if isinstance(generator, np.random.Generator):
+            generator.bit_generator.state = type(generator.bit_generator)(own).state
+        elif isinstance(generator, torch.Generator):
+            generator.manual_seed(own)
+        else:
+            generator.seed(own % 2**32)
 
 
 def _list_held(value: Any) -> Iterable[object]:
