@@ -165,15 +165,6 @@ def test_a_sum_on_another_device_is_noised_there_alike(dtype):
     assert torch.equal(here, there.cpu())
 
 
-@pytest.mark.parametrize(("kind", "same"), [(SecureSource, False), (FastSource, False), (FixedSource, True)])
-def test_a_seed_of_the_user_does_not_reach_private_noise(kind, same):
-    found = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        found.append(noised(kind(), w=torch.zeros(64)).tensors["w"])
-    assert torch.equal(*found) is same
-
-
 def test_multiplier_zero_adds_nothing():
     total = torch.randn(100)
     out = noised(SecureSource(), sigma=0.0, w=total)

@@ -82,11 +82,6 @@ def test_the_choice_is_made_once():
     assert held(users) != held(Users(numbered(40), [0] * 20 + [1] * 20, 3))
 
 
-def test_the_choice_is_made_of_the_words_it_is_given():
-    one, other = (held(Users(numbered(40), [0] * 40, 3, words=FixedSource().words)) for _ in range(2))
-    assert one == other
-
-
 class Dictionaries(Dataset):
     def __len__(self):
         return 7
@@ -162,31 +157,6 @@ def test_only_the_unreadable_unit_is_dropped(data):
         users.groups(np.arange(3), Seeds(bytes(32)), strict=True)
 
 
-class Looking(namedtuple("Looking", "x y")):
-    """A container that notes the labels that it is made of, and refuses some."""
-
-    seen: ClassVar[list] = []
-
-    def __new__(cls, x, y):
-        if isinstance(y, torch.Tensor):
-            cls.seen.append(y.flatten().tolist())
-            if y.numel() > 1 and 5 in y:
-                raise ValueError("a unit that its container refuses")
-        return super().__new__(cls, x, y)
-
-
-@pytest.mark.parametrize("long", [(), (0,)])
-def test_containers_of_the_user_are_made_of_one_unit_alone(long):
-    def collate(items):
-        return Looking(torch.stack([item["x"] for item in items]), torch.tensor([item["y"] for item in items]))
-
-    Looking.seen.clear()
-    users = Users(Recorded(long=long), [0, 0, 1, 1, 2, 3, 3], 2, collate=collate)
-    found = [position for group in users.groups(np.arange(4)) for position in group.positions.tolist()]
-    assert all(len({number // 2 if number < 4 else (number + 1) // 2 for number in held}) == 1 for held in Looking.seen)
-    assert sorted(found) == ([1, 2] if long else [0, 1, 2, 3])  # if one is read apart, containers of units are made here
-
-
 def test_units_of_different_shapes_are_in_groups_of_their_own():
     groups = Groups(Recorded(long=(2, 3)), 2).groups(np.arange(4))
     assert [group.positions.tolist() for group in groups] == [[0, 2, 3], [1]]
@@ -218,13 +188,6 @@ def test_groups_are_neighbours_by_position_whatever_the_examples_contain(example
     found = [own for own, _ in held(groups)]
     assert found == [list(range(start, min(start + size, examples))) for start in range(0, examples, size)]
     assert str(groups.privacy_unit) == f"one example (in a group of {size}; groups fixed in advance)"
-
-
-def test_an_entry_is_one_unit():
-    (numbers, pictures), mask = Groups(numbered(6), 3)[1]
-    assert numbers.tolist() == [3, 4, 5]
-    assert pictures.shape == (3, 2, 3)
-    assert mask.tolist() == [True] * 3
 
 
 @pytest.mark.parametrize(

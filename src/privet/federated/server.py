@@ -40,7 +40,7 @@ _TRUST = (
     "released parameters, clients included. Secure aggregation would hide single updates from the server and leave ε as it is; "
     "Privet does not provide it",
     "The secrecy of which clients a round draws, on which amplification by sampling relies, holds against outsiders and against "
-    "other clients, but not against the server, the transport, or anyone who operates the device of a client or watches its network",
+    "other clients, but not against the server, the transport, or anyone who operates a client's device or watches its network",
 )
 _ASSUMED = ("no user is also a client of another population that trains the model; for such a user, the ε of both add up",)
 _SHAPES_WERE_READ = (
