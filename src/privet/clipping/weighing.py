@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from privet._utils.registry import is_own
 from privet.clipping.base import Rule
@@ -91,16 +92,18 @@ def _ask(rule: Rule, norms: Tensor, *, strict: bool = False) -> tuple[Tensor, di
     def ask(own: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return rule.weights(own[:, None]).view(own.shape), dict(rule.statistics(own[:, None])) if blank else {}
 
+    alone = norms.shape[1] == 1  # no need of vmap, which cannot run every rule
     try:
-        weights, statistics = torch.vmap(ask, in_dims=1)(norms.clone())
+        each = (lambda own: pytree.tree_map(lambda part: part[None], ask(own[:, 0]))) if alone else torch.vmap(ask, in_dims=1)
+        weights, statistics = each(norms.clone())
         return weights.T.to(norms), {name: torch.nan_to_num(statistics[name].to(norms), 0.0, 0.0, 0.0) for name in blank}
     except Exception:
         if strict:
             raise
-    if norms.shape[1] == 1:
+    if alone:
         return torch.zeros_like(norms), blank
-    each = [_ask(rule, own) for own in norms.split(1, dim=1)]
-    return torch.cat([weights for weights, _ in each], 1), {name: torch.cat([sums[name] for _, sums in each]) for name in blank}
+    parts = [_ask(rule, own) for own in norms.split(1, dim=1)]
+    return torch.cat([part[0] for part in parts], 1), {name: torch.cat([part[1][name] for part in parts]) for name in blank}
 
 
 def _clamp(rule: Rule, norms: Tensor, groups: Groups, weights: Tensor, statistics: Mapping[str, Tensor]) -> Tensor:
