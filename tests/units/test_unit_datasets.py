@@ -1,8 +1,7 @@
 """A user's entry holds only their examples; groups consist of consecutive examples."""
 
-from collections import Counter, namedtuple
+from collections import Counter
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 import pytest
