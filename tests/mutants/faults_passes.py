@@ -363,7 +363,7 @@ CALLS = [
            "if name in EXPOSING and args and is_wrapped(args[0]):", "if False:",
            among("test_client_isolation", "test_an_error_that_a_loss_catches_for_one_client_changes_no_other")),
     Mutant("errors that a client causes are forgotten", "Simulation._together",
-           "SharedCalls(self._guard, None, len(clients))", "GuardedCalls(self._guard, None)",
+           "SharedCalls(self._guard, None, len(clients[1]))", "GuardedCalls(self._guard, None)",
            among("test_client_isolation", "test_an_error_that_a_loss_catches_for_one_client_changes_no_other")),
     Mutant("functions that torch calls are not watched", "GuardedCalls._replace",
            "return watch(self, x) if is_called_back(x) else x", "return x",
