@@ -12,7 +12,7 @@ torch_cpu = { $(call pip,$(1)) "torch==$(TORCH)+cpu" 2>/dev/null \
 	  || $(call pip,$(1)) "torch==$(TORCH)" --index-url https://download.pytorch.org/whl/cpu; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow mutants attack crash fuzz alarms lint results bench models-table docs dist clean
+.PHONY: help demo test portable test-slow mutants attack crash fuzz alarms lint results bench models-table docs dist clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -44,6 +44,16 @@ lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 
 test: lint  ## lint and the whole test suite
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+# Rounding depends on the instructions of the processor. These tests compare float32 results.
+PORTABLE := $(addprefix tests/conformance/,test_low_precision.py test_ways_to_run.py \
+  test_oracle.py::test_float32_is_off_by_rounding_alone test_oracle.py::test_small_and_large_inputs_make_no_difference \
+  test_units.py::test_float32_norms_are_never_too_small_by_more_than_rounding) \
+  tests/gradients/layers tests/gradients/test_engine.py tests/noise/test_gaussian.py tests/noise/correlated/test_past_noise.py
+portable: $(VENV)/dev.stamp  ## gradients, noise and conformance with the instructions of processors from 2008 and from 2013
+	for set in "default SSE41 SSE4_2" "avx2 AVX2 AVX2"; do \
+	  set -- $$set; export ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3; \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow" $(PORTABLE) || exit 1; done
 
 test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
