@@ -11,16 +11,9 @@ NOISE = [
     Mutant("the variance is taken for the deviation", "release",
            "deviation = multiplier", "deviation = multiplier**2",
            LAW),
-    Mutant("the deviation does not follow the sensitivity", "release",
-           "multiplier * sensitivity", "multiplier",
-           LAW),
     Mutant("three per cent of the noise are missing", "release",
            "cells = scales[which]", "cells = 0.97 * scales[which]",
            LAW),
-    Mutant("a group's noise scale is forgotten", "release",
-           "scales[which] * deviation", "deviation",
-           GAUSSIAN("test_tensors_with_very_different_noise_levels_lie_on_separate_grids")
-           + among("test_step_by_step", "test_training_is_the_papers_loop")),
     Mutant("rounding costs nothing", "release",
            "sensitivity + rounding", "sensitivity",
            GAUSSIAN("test_the_grid_costs_next_to_nothing")),
@@ -29,9 +22,6 @@ NOISE = [
            LAW),
     Mutant("all tensors share their noise", "_distribute",
            "piece[part.stop - start :]", "piece",
-           LAW),
-    Mutant("one number is noise for all", "release",
-           "add_noise(sums[which][part], normals, cells", "add_noise(sums[which][part], normals[:1].repeat(len(normals)), cells",
            LAW),
     Mutant("a token is never used up", "release",
            "token.spend()", "token.multiplier",
@@ -69,9 +59,6 @@ NOISE = [
 ]  # fmt: skip
 
 SUMS = [
-    Mutant("parts that overlap join", "ClippedSum.join",
-           "draw or mine.stop != theirs.start", "draw",
-           among("test_clipped_sum", "test_parts_that_may_share_an_example_do_not_join")),
     Mutant("parts of different draws join", "ClippedSum.join",
            "draw != theirs.draw or mine.stop", "stop",
            among("test_clipped_sum", "test_parts_that_may_share_an_example_do_not_join")),

@@ -11,9 +11,6 @@ def units(*cases: str) -> tuple[str, ...]:
 
 
 MUTANTS = [
-    Mutant("rows that are formed are averaged", "sums._sum_rows",
-           "shape[1:]).sum", "shape[1:]).mean",
-           units("conv2d few positions, wide")),
     Mutant("rows of other units are joined", "sums._sum_rows",
            "(-1, size, *rows.shape[1:]).sum(1)", "(size, -1, *rows.shape[1:]).sum(0)",
            units("conv2d few positions, wide")),
