@@ -1,6 +1,8 @@
 """A batch of one equals default_collate of one item; sequences are padded to public lengths."""
 
 import gc
+import threading
+import types
 import weakref
 from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
 from types import MappingProxyType
@@ -15,7 +17,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from privet.collate import Padded, Tokens, batch_of_one, collate_one, copy_batch, find_floats
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, UnsupportedModelError
 
 Point = namedtuple("Point", ["x", "y"])
 
@@ -332,3 +334,29 @@ def test_nothing_keeps_what_was_copied():
         assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["list", "object", "sparse tensor", "sparse tensor with a gradient"])
+def test_a_copy_shares_nothing(kind):
+    """The next example may overwrite an output buffer that the data set uses again."""
+    buffer = torch.ones(2)
+    sparse = torch.eye(2).to_sparse().requires_grad_(kind.endswith("gradient"))
+    batch = {"list": [buffer], "object": types.SimpleNamespace(x=buffer)}.get(kind, [sparse * 1])
+    copied = copy_batch(batch)
+    buffer.zero_()
+    if "sparse" in kind:
+        assert not copied[0].requires_grad
+        assert copied[0].to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    else:
+        assert (copied[0] if kind == "list" else copied.x).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [threading.Lock(), types.SimpleNamespace(lock=threading.Lock()), (x for x in "a")],
+    ids=["lock", "object with a lock", "generator"],
+)
+def test_what_cannot_be_copied_is_refused_by_name(value):
+    with pytest.raises(UnsupportedModelError, match=type(value).__name__) as raised:
+        copy_batch([value])
+    assert raised.value.__suppress_context__

@@ -54,7 +54,8 @@ ORDER = [
 SUBLAYERS = {
     "privet": ORDER,
     "privet.gradients": [
-        "core", "parameters", "layers", "combine", "masking", "methods", "projection", "per_example_momentum", "engine", "probe",
+        "core", "reachable", "isolation", "parameters", "layers", "combine", "masking", "methods", "projection",
+        "per_example_momentum", "engine", "probe",
     ],
     "privet.accounting": [
         "rounding", "root_finding", "privacy_unit", "mechanism_events", "events", "classic", "rdp",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Collate", "Padded"]
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from privet.errors import InvalidArgumentError, count, real
-from privet.gradients.core.copying import deep_copy
+from privet.errors import InvalidArgumentError, UnsupportedModelError, count, real
 from privet.gradients.core.examples import is_stackable
 
 Collate = Callable[[list[Any]], Any]
@@ -133,7 +133,7 @@ def copy_batch(batch: Any) -> Any:
     such as transformers' `BatchEncoding` would otherwise be opaque, and their tensors not found.
 
     Raises:
-        UncopyableError: it holds an object that cannot be copied.
+        UnsupportedModelError: it holds an object that cannot be copied.
     """
     kind = type(batch)
     if isinstance(batch, Tensor):
@@ -147,7 +147,17 @@ def copy_batch(batch: Any) -> Any:
     parts, tree = pytree.tree_flatten(batch, is_leaf=lambda part: id(part) != outermost)
     if not tree.is_leaf():
         return pytree.tree_unflatten([copy_batch(part) for part in parts], tree)
-    return batch if kind in _CONSTANTS else deep_copy(batch)
+    return batch if kind in _CONSTANTS else _copy_deeply(batch)
+
+
+def _copy_deeply(value: Any) -> Any:
+    try:
+        return copy.deepcopy(value)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"an object of type {type(value).__name__!r} cannot be copied ({type(error).__name__}), and reading the next example "
+            "may change it: leave it out of what the data set and collate return, or return copies of its tensors and numbers"
+        ) from None
 
 
 def _copy_tensor(tensor: Tensor) -> Tensor:
@@ -155,7 +165,7 @@ def _copy_tensor(tensor: Tensor) -> Tensor:
     if type(tensor) is not Tensor and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__:
         with torch._C.DisableTorchFunctionSubclass():
             tensor = tensor.detach().as_subclass(Tensor)
-    return tensor.detach().clone() if is_stackable(tensor) else deep_copy(tensor)
+    return tensor.detach().clone() if is_stackable(tensor) else _copy_deeply(tensor.detach())
 
 
 @dataclass(frozen=True)

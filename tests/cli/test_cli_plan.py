@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
-from privet.training.loop import Loop
 
 from privet import runs
 from privet.cli import main
 from privet.cli.verbs import plan as verb
 from privet.runs.config import Setup
+from privet.training.loop import Loop
 from privet.tuning.feasibility import format_signal
 
 

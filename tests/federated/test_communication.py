@@ -5,11 +5,11 @@ from math import prod
 
 import pytest
 import torch
-from privet.federated.cohorts import CohortSummer
 from test_rounds import PARAMETERS, RULES, SHAPES, deltas_of
 
 from privet import Plan, sampling
 from privet.federated import Communication, Round
+from privet.federated.cohorts import CohortSummer
 from privet.federated.communication import downloaded, uploaded
 from privet.federated.messages import message
 from privet.federated.rounds import contribution

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from privet.training.loop import StepError
 from torch import nn
 
 import privet
@@ -21,6 +20,7 @@ from privet.momentum import InnerOuter
 from privet.noise import Gaussian
 from privet.sampling import FullBatch, Poisson
 from privet.sparsification import Random, Ranked
+from privet.training.loop import StepError
 
 CLIENTS = 12
 LOCAL = LocalSteps(learning_rate=0.3, steps=3, batch_size=2)

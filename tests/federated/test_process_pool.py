@@ -7,13 +7,13 @@ from concurrent.futures.process import BrokenProcessPool
 import numpy as np
 import pytest
 import torch
-from privet.training.loop import StepError
 from torch import nn
 
 import privet
 from privet.clipping import Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.federated import Federated, LocalSteps, ProcessPool, Round, Simulation
+from privet.training.loop import StepError
 
 LOCAL = LocalSteps(learning_rate=0.2, steps=3, batch_size=2)
 

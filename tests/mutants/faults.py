@@ -6,7 +6,6 @@ import faults_convex
 import faults_convolution
 import faults_correlated
 import faults_federated
-import faults_identities
 import faults_integrations
 import faults_isolation
 import faults_layers
@@ -27,7 +26,6 @@ MUTANTS = [
     *faults_ledger.MUTANTS,
     *faults_accounting.MUTANTS,
     *faults_isolation.MUTANTS,
-    *faults_identities.MUTANTS,
     *faults_integrations.MUTANTS,
     *faults_passes.MUTANTS,
     *faults_apart.MUTANTS,

@@ -8,7 +8,6 @@ import signal
 
 import numpy as np
 import pytest
-from privet.training.loop import Loop
 
 from privet import Plan, clipping, noise, runs, sampling
 from privet.budget import Budget
@@ -16,6 +15,7 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerErro
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
 from privet.training import answers
+from privet.training.loop import Loop
 from privet.training.verification import verify
 
 ROWS, HELD_OUT = 200, 40

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from one_layer import BOUND, RATE, Probe, linear_loss, plan, released
-from privet.training.loop import StepError, sum_gradients
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.data import Dataset, TensorDataset
@@ -18,6 +17,7 @@ from privet.gradients import engine
 from privet.gradients.methods.tape import clip
 from privet.reading.batches import split
 from privet.reading.rows import physical_batches
+from privet.training.loop import StepError, sum_gradients
 
 N, D = 12, 6
 

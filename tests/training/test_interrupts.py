@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from privet.errors import InvalidArgumentError
 
 pytestmark = pytest.mark.filterwarnings("ignore:the model changes its own state")
 
@@ -61,15 +60,3 @@ def test_an_interrupt_leaves_no_example_in_the_model_or_the_checkpoint(method, t
     interrupts = False
     training.run()
     assert training.steps_spent == 4
-
-
-def test_a_step_within_a_transformation_spends_nothing():
-    training = setup()
-
-    def step(x):
-        with pytest.raises(InvalidArgumentError, match=r"torch\.func"):
-            next(iter(training))
-        return x
-
-    torch.func.vmap(step)(torch.zeros(2))
-    assert training.steps_spent == 0

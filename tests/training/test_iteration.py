@@ -8,13 +8,13 @@ from queue import SimpleQueue
 
 import pytest
 import torch
-from privet.training.loop import StepError
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
 from privet.errors import LedgerError, UnsupportedModelError
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
+from privet.training.loop import StepError
 
 N, STEPS, RATE, BOUND = 12, 12, 0.5, 1.0
 BY_EPOCH = [Shuffle(3), BallsInBins(3)]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from one_layer import D, N, Probe, linear_loss, plan, setup
 from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -91,32 +90,33 @@ def test_a_model_that_opacus_wrapped_is_refused_and_its_own_module_trains():
     assert training.steps_spent == 3
 
 
-class Watching(TorchFunctionMode):
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return func(*args, **(kwargs or {}))
+def test_inference_mode_around_a_step_is_refused_before_anything_is_spent():
+    training = setup(plan(), torch.randn(N, D))
+    with torch.inference_mode():
+        with pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+            next(iter(training))
+        with pytest.raises(InvalidArgumentError, match="left before gradients are computed"):
+            setup(plan(), torch.randn(N, D))
+    assert training.steps_spent == 0
+    next(iter(training))
+    assert training.steps_spent == 1
 
 
-SURROUNDINGS = {
-    "inference mode": (torch.inference_mode, "left before gradients are computed"),
-    "anomaly detection": (lambda: torch.autograd.set_detect_anomaly(True), "tell of single examples"),
-    "a mode": (Watching, "active mode is 'Watching'"),
-    "a counter": (lambda: FlopCounterMode(display=False), "FlopCounterMode"),
+WATCHES = {
+    "a device": lambda: torch.device("cpu"),
+    "a counter": lambda: FlopCounterMode(display=False),
+    "a profiler": lambda: torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+    "anomaly detection": lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
 }
 
 
-@pytest.mark.parametrize("around", SURROUNDINGS)
-def test_what_is_active_around_a_step_is_refused_before_anything_is_spent(around):
-    enter, says = SURROUNDINGS[around]
+@pytest.mark.parametrize("name", WATCHES)
+def test_what_only_watches_a_run_is_allowed(name):
     training = setup(plan(), torch.randn(N, D))
-    with enter():
-        with pytest.raises(InvalidArgumentError, match=says):
-            next(iter(training))
-        with pytest.raises(InvalidArgumentError, match=says):
-            setup(plan(), torch.randn(N, D))
-    assert training.steps_spent == 0
-    with torch.device("cpu"):
+    with WATCHES[name]():
         next(iter(training))
     assert training.steps_spent == 1
+    assert training.method == setup(plan(), torch.randn(N, D)).method
 
 
 @pytest.mark.parametrize(

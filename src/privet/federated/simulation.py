@@ -27,7 +27,7 @@ from privet.gradients import trainable
 from privet.gradients.core.examples import Examples, list_children
 from privet.gradients.core.losses import LossFunction, force_eager
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.state.guard import Guard
+from privet.gradients.isolation import Guard
 from privet.gradients.methods.calls import GuardedCalls, SharedCalls
 from privet.gradients.methods.loop import plain_gradients
 from privet.gradients.methods.past_iterates import swap_parameters

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["refuse_anomaly_detection", "refuse_inference_mode", "refuse_modes", "trainable"]
-
-import itertools
+__all__ = ["refuse_inference_mode", "trainable"]
 
 import torch
 from torch import nn
 
-from privet._utils.torch_state import is_harmless, read_modes
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.gradients.core.state.reachable import list_modules
+from privet.gradients.reachable import list_modules
 
 _PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 # Wrappers that must not be trained themselves, and what they do.
@@ -67,31 +64,3 @@ def refuse_inference_mode() -> None:
         raise InvalidArgumentError(
             "torch.inference_mode", True, "left before gradients are computed", "Use torch.no_grad, which may be active."
         )
-
-
-def refuse_anomaly_detection() -> None:
-    """Refuse to train where torch prints a warning for an example whose gradient is NaN.
-
-    Raises:
-        InvalidArgumentError: `torch.autograd.set_detect_anomaly` is on.
-    """
-    if torch.is_anomaly_enabled():
-        raise InvalidArgumentError(
-            "torch.autograd.set_detect_anomaly", True, "off during private training", "Its warnings tell of single examples."
-        )
-
-
-def refuse_modes() -> None:
-    """Refuse to train inside a mode, which would see norms and sums of all examples, and could change them.
-
-    So would torch's own: those that count or record can be given functions of the user's.
-
-    Raises:
-        InvalidArgumentError: a function mode or a dispatch mode is active other than a default device.
-    """
-    for mode in itertools.chain(*read_modes()):
-        if not is_harmless(mode):
-            raise InvalidArgumentError(
-                "the active mode", type(mode).__name__, "left before a step is taken",
-                "It would see the norms and sums of all examples. To watch a model, run the mode on public data.",
-            )  # fmt: skip

@@ -24,11 +24,9 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.errors import USER_ERRORS, LedgerError, PrivetError
 from privet.gradients.core.private import hold_signals, raise_interrupt
-from privet.gradients.core.state.guard import restore_left
 from privet.gradients.engine import Clipper, Engine, RunningSum
-from privet.gradients.methods.left_passes import end_left_passes
 from privet.gradients.methods.past_iterates import Past
-from privet.gradients.parameters import refuse_anomaly_detection, refuse_inference_mode, refuse_modes, trainable
+from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
@@ -264,7 +262,6 @@ class Loop(Unique, ABC):
     def _check_unchanged(self) -> None:
         """Check what a step relies on and the user's code may have changed since the last one; all of it is public."""
         self._check_surroundings()
-        restore_left(self.model)
         self._record.check_restored()
         self._record.save_if_due(self._checkpoint_every)
         check_same_parameters(self.model, self._parameters, self._kinds)
@@ -273,10 +270,7 @@ class Loop(Unique, ABC):
             self._members = members
 
     def _check_surroundings(self) -> None:
-        end_left_passes()
         refuse_inference_mode()
-        refuse_anomaly_detection()
-        refuse_modes()
 
     def _skip_lost_draws(self) -> int | None:
         """Return the next step, after spending the rest of an epoch whose partition was lost with another process.

@@ -13,7 +13,6 @@ from privet._utils.unique import Unique
 from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
-from privet.gradients.core.state.guard import restore_left
 from privet.ledger import Ledger
 from privet.ledger.ledger import BLOCK
 from privet.plan import Plan
@@ -149,12 +148,10 @@ class RunRecorder(Unique):
         """Write a checkpoint.
 
         Raises:
-            LedgerError: the run was closed, so that another process may have resumed it; another thread runs the model on
-                examples; or the disk is full or fails.
+            LedgerError: the run was closed, so that another process may have resumed it; or the disk is full or fails.
         """
         if self._directory is None:
             return
-        restore_left(self._state.model)  # an example's data must not be written
         if not self.ledger.held:
             raise LedgerError(f"the run in {self._directory} was closed; resume it to continue")
         checkpoint.save(self._directory, self.completed, self._state.parts, self.ledger)

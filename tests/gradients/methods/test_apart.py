@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from privet.gradients import per_example_gradients
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.state.guard import Guard
+from privet.gradients.isolation import Guard
 from privet.gradients.methods.calls import SharedCalls
 from rounding import assert_equal_up_to_rounding
 

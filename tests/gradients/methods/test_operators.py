@@ -10,7 +10,7 @@ from torch._higher_order_ops.scan import scan
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.state.guard import Guard
+from privet.gradients.isolation import Guard
 from privet.gradients.methods.calls import SharedCalls
 from rounding import assert_equal_up_to_rounding
 

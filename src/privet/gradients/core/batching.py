@@ -13,7 +13,6 @@ __all__ = [
     "SEQUENCES",
     "NestedTransformError",
     "check_not_nested",
-    "end_left_levels",
     "get_unwrapped",
     "is_batched",
     "is_leaf",
@@ -24,7 +23,6 @@ __all__ = [
 ]
 
 import functools
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -34,7 +32,6 @@ from torch import Tensor
 from privet.errors import PrivetError
 
 _functorch: Any = torch._C._functorch
-_thread = threading.local()
 
 
 def list_leaves(value: Any) -> Iterator[Any]:
@@ -141,7 +138,6 @@ def vectorise(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any],
         own: for each leaf, whether it has an example dimension.
     """
     _prepare_vmap()
-    _list_outer_levels().append(_current_level())
     # Rules draw random numbers below vmap. Anything else would draw those of all examples from one stream.
     level = _functorch._vmap_increment_nesting(len(token), "error")
     try:
@@ -150,29 +146,6 @@ def vectorise(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any],
         return _functorch._remove_batch_dim(result, level, len(token), 0)  # type: ignore[no-any-return]
     finally:
         _functorch._vmap_decrement_nesting()
-        _list_outer_levels().pop()
-
-
-def _list_outer_levels() -> list[int]:
-    """Return the levels outside of the passes of this thread that run, or that an interrupt left without their end."""
-    found: list[int] = _thread.__dict__.setdefault("outer", [])
-    return found
-
-
-def _current_level() -> int:
-    return _functorch.maybe_current_level() or 0
-
-
-def end_left_levels() -> int:
-    """End the transformations that passes of this thread have left active; return how many of the caller's are.
-
-    Call it between passes.
-    """
-    outer = _list_outer_levels()
-    while outer and _current_level() > outer[0]:
-        _functorch.pop_dynamic_layer_stack()
-    outer.clear()
-    return _current_level()
 
 
 @functools.cache

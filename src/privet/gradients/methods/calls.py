@@ -18,8 +18,8 @@ from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import is_batched, is_wrapped, list_leaves
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.state.guard import Guard
 from privet.gradients.core.wrapping import Place, wrap_for_good
+from privet.gradients.isolation import Guard
 from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER, list_spellings
 from privet.gradients.layers.random import RULES, Draw
 from privet.gradients.methods.called_back import (

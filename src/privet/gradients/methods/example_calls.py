@@ -26,7 +26,7 @@ from privet.gradients.core.examples import is_stackable
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
 from privet.gradients.core.randomness import Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.state.guard import Guard
+from privet.gradients.isolation import Guard
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.layers.random import Draw

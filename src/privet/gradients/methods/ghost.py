@@ -5,7 +5,7 @@ functions whose backward passes return the input gradient only and record factor
 is vmap's. Norms, weights and sums follow from the factors.
 
 An example's loss can depend on another's data only through an incorrect batching rule of torch, an incorrect rule of this
-package, or Python state that outlives the pass and is not found by `core.state`.
+package, or Python state that outlives the pass and is not found by `isolation`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from privet.gradients.core.per_example import PerExampleGrad, store_small
 from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
-from privet.gradients.core.state.guard import Guard
+from privet.gradients.isolation import Guard
 from privet.gradients.methods.checkpointing import patch_recomputation
 from privet.gradients.methods.example_calls import ExampleCalls
 from privet.gradients.methods.physical import forbid_user_code_on_physical_batch

@@ -114,12 +114,11 @@ def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor 
 def backward_gradients(total: Tensor, program: Program) -> list[Tensor | None]:
     """Compute `plain_gradients` for models with reentrant checkpoints.
 
-    These support only a backward pass that fills `.grad`, and whose calls cannot be intercepted. So afterwards both `.grad` and
-    the values of all parameters are restored, which hooks and autograd functions could have written to.
+    These support only a backward pass that fills `.grad`, which is restored afterwards.
     """
     if not total.requires_grad:
         return [None] * len(program.parameters)
-    with _set_aside_gradients(total, program), program.guard.keep_values():
+    with _set_aside_gradients(total, program):
         total.backward()
         return [_to_dense(parameter.grad) for parameter in program.parameters.values()]
 

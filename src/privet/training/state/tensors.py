@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from privet._utils.tensors import gradient_dtype
 from privet.errors import InvalidArgumentError
-from privet.gradients.core.state.reachable import list_modules
+from privet.gradients.reachable import list_modules
 from privet.training.manifest.fingerprint import frozen_digest, frozen_parameters
 from privet.training.manifest.parts import wrapped
 
