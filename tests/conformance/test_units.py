@@ -42,7 +42,7 @@ def plain_gradients(case, model, units, reduction):
     return {name: torch.stack([each[name] for each in found]) for name in found[0]}
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.CASES), ids=str)
 def test_the_tape_gives_a_units_gradient_for_every_model(case):
     check(case, "mean")
 
