@@ -15,11 +15,11 @@ from torch.utils.data import TensorDataset
 from benchmarks.models import Case, losses
 from privet.clipping import Flat, Layerwise, Rule
 from privet.gradients import per_example_norms, trainable
-from privet.gradients.core.examples import Examples, split_batch
+from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import make_seed_source
-from privet.gradients.engine import Clipper, Engine
-from privet.gradients.methods.ghost import Program
-from privet.gradients.projection.forward_mode import directional_derivatives
+from privet.gradients.engine import Clipper, Engine, tapes
+from privet.gradients.projection.clipping import estimate_norms
+from privet.gradients.projection.directions import Directions
 from privet.noise import SecureSource, Token, release
 from privet.noise.past import PastNoise
 from privet.reading.rows import ExampleReader
@@ -117,15 +117,8 @@ def norms(case: Case, projections: int | None) -> Step:
     model, batch = case.build(), case.batch()
     if projections is None:
         return lambda: per_example_norms(model, losses, batch, method="ghost")
-    parameters, examples = trainable(model), split_batch(batch)
-    program = Program(model, losses, parameters)
-
-    def estimate() -> torch.Tensor:
-        directions = [{name: torch.randn_like(p) for name, p in parameters.items()} for _ in range(projections)]
-        found = [directional_derivatives(program, examples, parameters, direction) for direction in directions]
-        return torch.stack(found).square_().mean(0).sqrt_()
-
-    return estimate
+    parameters = trainable(model)
+    return lambda: [estimate_norms(tape, projections, Directions()) for _, tape in tapes(model, losses, batch, parameters)]
 
 
 ARMS: dict[str, Callable[[Case], Step]] = {

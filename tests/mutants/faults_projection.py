@@ -7,10 +7,10 @@ from mutant import Mutant, among
 PROJECTIONS = partial(among, "test_projections")
 
 MUTANTS = [
-    Mutant("norms are estimated from the last projections", "clipping._estimate_norms",
+    Mutant("norms are estimated from the last projections", "clipping.estimate_norms",
            "squares += sum(", "squares = sum(",
            PROJECTIONS("test_directions_of_a_large_model_are_drawn_in_blocks")),
-    Mutant("projections of some parameters are left out", "clipping._estimate_norms",
+    Mutant("projections of some parameters are left out", "clipping.estimate_norms",
            "for name, grad in tape.grads.items()", "for name, grad in list(tape.grads.items())[:1]",
            PROJECTIONS("test_contributions_of_a_network_follow_the_law")),
     Mutant("every batch has directions of its own", "Clipper.clip",

@@ -22,8 +22,9 @@ from privet.gradients import clipped_sum, trainable
 from privet.gradients.core.examples import count_examples, select_examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.private import hold_signals
+from privet.gradients.engine import tapes
 from privet.gradients.methods.ghost import Program
-from privet.gradients.projection.forward_mode import directional_derivatives
+from privet.gradients.projection.clipping import project
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, check_map_style
 from privet.reading.rows import ExampleReader, join_rows, ungroup
@@ -261,9 +262,10 @@ class _ExampleAttack(Attack):
         norms = clipped_sum(self._model, self._loss_fn, batch, rule).norms.double().reshape(len(self._groups), -1)
         weights = rule.weights(norms)
         found = -(weights * norms).square().sum(0) / 2
-        for weight, group in zip(weights, self._groups, strict=True):
-            direction = {name: tensor if name in group else torch.zeros_like(tensor) for name, tensor in released.items()}
-            found += weight * directional_derivatives(self._program, split_batch(batch), self._parameters, direction)
+        for index, tape in tapes(self._model, self._loss_fn, batch, self._parameters):
+            for weight, group in zip(weights, self._groups, strict=True):
+                for name in filter(tape.grads.__contains__, group):
+                    found[index] += weight[index] * project(tape.grads[name], released[name][None])[:, 0]
         return found / deviation**2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["clip_projected"]
+__all__ = ["clip_projected", "estimate_norms", "project"]
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def clip_projected(tape: Tape, rule: Projected, groups: Groups, directions: Dire
     Returns:
         Name → Σᵢ wᵢ·gᵢ, and the estimates, (1, B) float64 (infinite for a zero contribution).
     """
-    norms = _estimate_norms(tape, rule.projections, directions)[None]
+    norms = estimate_norms(tape, rule.projections, directions)[None]
     norms = norms.where(norms < LONG, torch.inf)
     weights = weigh(rule, norms, groups)[0] * MARGIN
     # An estimate does not tell how long the terms of a gradient are, so none is added up without the others of its example.
@@ -37,17 +37,17 @@ def clip_projected(tape: Tape, rule: Projected, groups: Groups, directions: Dire
     return sums, norms
 
 
-def _estimate_norms(tape: Tape, projections: int, directions: Directions) -> Tensor:
+def estimate_norms(tape: Tape, projections: int, directions: Directions) -> Tensor:
     """Return √(1/r · Σⱼ ⟨gᵢ, vⱼ⟩²), (B,) float64."""
     squares = torch.zeros(tape.examples, dtype=torch.float64, device=tape.device)
     with full_precision(tape.device):
         for drawn in directions.draw(tape.parameters, projections):
-            products = [_project(grad, drawn[name]) for name, grad in tape.grads.items()]
+            products = [project(grad, drawn[name]) for name, grad in tape.grads.items()]
             squares += sum(products, torch.zeros((), device=tape.device)).square().sum(-1)
     return squares.div_(projections).sqrt_()
 
 
-def _project(grad: PerExampleGrad, directions: Tensor) -> Tensor:
+def project(grad: PerExampleGrad, directions: Tensor) -> Tensor:
     """Return ⟨gᵢ, vⱼ⟩ for directions (k, *shape), (B, k) float64, from gradients that are formed in blocks and discarded."""
     flat = directions.flatten(1).t()
     products = [
