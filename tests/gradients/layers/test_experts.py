@@ -178,26 +178,6 @@ def test_gradients_norms_and_sums_are_those_of_one_example_at_a_time(ends, layou
 
 
 @needs_kernel
-def test_layers_before_and_after_get_their_gradients():
-    class Layers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.before, self.after = nn.Linear(4, 4), nn.Linear(8, 4)
-            self.weight = nn.Parameter(torch.randn(3, 8, 4) / 2)
-
-        def forward(self, x, offsets):
-            hidden = grouped(self.before(x), self.weight.mT, offsets)
-            return grouped(self.after(hidden).relu(), self.weight.mT, offsets)  # the same weights once more
-
-    torch.manual_seed(0)
-    model, some = Layers(), batch(6, 5, 4, ENDS["rows without an expert"])
-    expected = oracle.plain_gradients(model, cases.energy, some)
-    tape = record(model, cases.energy, some)
-    assert oracle.relative_error_per_example(tape.gradients(), expected) <= 1e-5
-    assert torch.allclose(tape.group_norms((tuple(expected),))[0], oracle.norms_of(expected), rtol=1e-4)
-
-
-@needs_kernel
 @pytest.mark.parametrize("width", [8, 40])
 def test_rows_without_an_expert_have_no_gradient_whatever_is_in_them(width):
     """The same whether gradients are formed or norms come from Gram matrices."""
@@ -263,16 +243,6 @@ def test_histograms_are_those_of_torch(bins, low, high, dtype):
         found = outputs(call, x)
         assert found.dtype == dtype
         assert torch.equal(found, expected)
-
-
-def test_histograms_whose_bins_follow_from_the_data_are_those_of_each_example():
-    x = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
-
-    def loss(m, x):
-        return (m(torch.ones(1, 1)).sum() * torch.histc(x[0], 4)[0])[None]
-
-    covered = cover(nn.Linear(1, 1), loss, x)
-    assert torch.equal(covered.gradients["bias"][:, 0], torch.stack([torch.histc(each, 4)[0] for each in x]))
 
 
 @pytest.mark.parametrize("minlength", [5, 9])

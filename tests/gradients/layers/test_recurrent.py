@@ -1,8 +1,5 @@
 """Recurrent layers: outputs of the plain module, examples in batch order, and faults that the oracle detects."""
 
-import gc
-import weakref
-
 import cases
 import oracle
 import pytest
@@ -12,10 +9,8 @@ from scipy import stats
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from privet.clipping import Flat
-from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
+from privet.gradients import per_example_gradients, per_example_norms
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.layers import recurrent
 
 KINDS = pytest.mark.parametrize("kind", cases.KINDS.values(), ids=cases.KINDS)
 LENGTHS = torch.tensor([3, 7, 1, 7, 4])
@@ -267,38 +262,3 @@ def test_in_place_changes_of_outputs_are_safe():
 
     found = per_example_gradients(model, loss, (x,), method="ghost")
     assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, (x,))) <= 1e-10
-
-
-@KINDS
-def test_saved_tensors_are_freed_immediately(kind, monkeypatch):
-    model, alive = layer(kind), []
-    forward = recurrent.Layer.forward
-
-    def remember(self, x, states):
-        outputs, final, trace = forward(self, x, states)
-        alive.extend(weakref.ref(tensor) for before, kept in trace.values() for tensor in (*before, *kept))
-        return outputs, final, trace
-
-    monkeypatch.setattr(recurrent.Layer, "forward", remember)
-    gc.collect()
-    gc.disable()
-    try:
-        clipped_sum(model, packed_loss, (numbers(5, 7, 6), LENGTHS), Flat(0.7), method="ghost")
-        assert alive
-        assert not any(reference() is not None for reference in alive)
-    finally:
-        gc.enable()
-
-
-@pytest.mark.parametrize(("model", "loss"), [
-    (lambda: layer(nn.GRU), lambda m, b: m(b[0][:, :0])[0].sum((1, 2))),
-    (lambda: nn.GRUCell(6, 4).double(), lambda m, b: m(b[0][:, 0], torch.zeros(2, 4, dtype=torch.float64)).sum(1)),
-    (lambda: layer(nn.LSTM), lambda m, b: m(b[0][:, :, :3])[0].sum((1, 2))),
-], ids=["no position", "several states", "too narrow"])  # fmt: skip
-def test_invalid_shapes_raise_torchs_error(model, loss):
-    model, batch = model(), (numbers(5, 7, 6),)
-    with pytest.raises((RuntimeError, ValueError)) as plain:
-        loss(model, (batch[0][:1],))
-    with pytest.raises(type(plain.value)) as followed:
-        per_example_gradients(model, loss, batch)
-    assert str(followed.value) == str(plain.value)

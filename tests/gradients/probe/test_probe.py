@@ -283,11 +283,6 @@ def test_the_verdict_does_not_depend_on_the_content_of_the_batch(content):
         probe(nn.Sequential(nn.Linear(4, 3), Centred()), classify, batch)
 
 
-@pytest.mark.parametrize("examples", [1, 2, 3, 50])
-def test_a_batch_of_any_size_shows_the_shapes(examples):
-    assert probe(nn.Linear(4, 3), classify, labelled(4, examples=examples)) == "ghost"
-
-
 def test_synthetic_batches_keep_structure_and_types_only():
     batch = {
         "x": torch.full((5, 2), 7.0, dtype=torch.float64),
@@ -410,18 +405,6 @@ def test_programs_that_need_other_numbers_are_checked_with_those(kind):
     assert probe(nn.Linear(4, 3), loss, labelled(4)) == "ghost"
     with pytest.raises(UnsupportedModelError, match="neighbours"):
         probe(nn.Sequential(nn.Linear(4, 3), Centred()), loss, labelled(4))
-
-
-@pytest.mark.parametrize("cast", [
-    lambda x: x.float(), lambda x: x.to(torch.float32), lambda x: x.to(dtype=torch.float32), lambda x: x.type(torch.float32),
-])  # fmt: skip
-def test_images_in_bytes_may_be_converted_in_the_loss(cast):
-    batch = (torch.zeros(6, 4, dtype=torch.uint8), torch.zeros(6, dtype=torch.long))
-
-    def loss(model, batch):
-        return classify(model, (cast(batch[0]) / 255, batch[1]))
-
-    assert probe(nn.Linear(4, 3), loss, batch) == "ghost"
 
 
 def test_gradients_that_are_not_finite_on_synthetic_numbers_are_not_blamed_on_neighbours():

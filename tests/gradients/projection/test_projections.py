@@ -70,12 +70,6 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
     holds_twice(experiment)
 
 
-def test_a_key_is_all_that_directions_depend_on():
-    one, other = (next(Directions(WORDS).draw({"a": torch.zeros(5)}, 1))["a"] for _ in range(2))
-    assert torch.equal(one, other)
-    assert not torch.equal(one, next(Directions(WORDS + np.uint64(1)).draw({"a": torch.zeros(5)}, 1))["a"])
-
-
 # Sums -----------------------------------------------------------------------------------------------------------------
 
 
@@ -337,76 +331,3 @@ def test_it_goes_with_inner_momentum_and_shrinking_bounds():
     options = {"momentum": InnerOuter(0.7, 0.5, 2), "bound_schedule": privet.schedules.Geometric()}
     one, other = (train(plan(Projected(Flat(0.4), 10), **options), network(), physical_batch_size=size) for size in (4, N))
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("method", ["auto", "loop"])
-@pytest.mark.parametrize("name", ["dropout", "bfloat16", "only backwards"])
-def test_models_whose_forward_mode_differs_or_is_missing_are_weighted_by_their_gradients(name, method):
-    """Also by those of the same random numbers: an estimate from other masks of dropout would not bound the gradient."""
-    part = {"dropout": nn.Dropout(0.6), "bfloat16": InBfloat16(), "only backwards": OnlyBackwards()}[name]
-    parts = [part, network().float()] if name == "dropout" else [network().float(), part]  # so that gradients are never zero
-    model, bound = nn.Sequential(*parts), 1e-3
-    x, y = data()
-    x = 100 * x.float()
-    found = clipped_sum(model, loss, (x[:1], y[:1]), Projected(Flat(bound), 40), method=method)
-    size = oracle.size(found.tensors)
-    assert bound / 2 < size < 2 * bound  # 40 projections: within 9 standard deviations
-
-
-class InBfloat16(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x):
-        with torch.autocast("cpu", torch.bfloat16):
-            return self.layer(x).float()
-
-
-class _Cube(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x**3
-
-    @staticmethod
-    def backward(ctx, grad):
-        return 3 * ctx.saved_tensors[0] ** 2 * grad
-
-
-class OnlyBackwards(nn.Module):
-    def forward(self, x):
-        return _Cube.apply(x)
-
-
-class NoGradTarget:
-    """Its derivative is that of a square, whose minimum a target without gradient follows: zero in forward mode."""
-
-    @staticmethod
-    def loss(model, batch):
-        output = model(batch[0])[:, 0]
-        with torch.no_grad():
-            target = model(batch[0])[:, 0]
-        return (output - target - batch[1]).square()
-
-
-def likelihood(model, batch):
-    """torch clamps the variance where no gradient sees it."""
-    output = model(batch[0])
-    return F.gaussian_nll_loss(output[:, 0], batch[1], F.softplus(output[:, 1] - 20), reduction="none")
-
-
-def tie(model, batch):
-    return 1e6 * torch.fmax(0 * model(batch[0])[:, 0], torch.zeros(())) + batch[1]
-
-
-@pytest.mark.parametrize("loss_fn", [NoGradTarget.loss, likelihood, tie])
-def test_no_loss_moves_the_sum_further_than_its_estimate_allows(loss_fn):
-    torch.manual_seed(0)
-    model, rule = nn.Linear(3, 2), Projected(Flat(0.3), 100)
-    x, y = torch.randn(9, 3), torch.randn(9)
-    x[0], y[0] = 1e3, 1e3
-    directions = Directions()
-    whole = clipped_sum(model, loss_fn, (x, y), rule, directions=directions)
-    without = clipped_sum(model, loss_fn, (x[1:], y[1:]), rule, directions=directions)
-    assert oracle.distance(whole.tensors, without.tensors) < 1.8 * 0.3  # 100 projections: within 9 standard deviations
