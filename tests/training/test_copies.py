@@ -14,7 +14,6 @@ import privet
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger
-from privet.ledger.anchor import Anchor
 from privet.ledger.journal import Chain, Journal
 from privet.noise import Token
 from privet.noise.keystream import Keystream
@@ -50,7 +49,6 @@ UNIQUE = {
     "a ledger in memory": lambda folder: Ledger.create({}, [1.0, 1.0], None),
     "a chain": lambda folder: Chain("a chain"),
     "a journal": lambda folder: Journal(folder / "journal", "the journal"),
-    "an anchor": lambda folder: Anchor(folder / "anchor", "run", lambda tip: True, begun=False),
     "a token": lambda folder: Token(1, 1.3),
     "a keystream": lambda folder: Keystream(),
     "numbers drawn ahead": lambda folder: Prefetcher.start(lambda block: None, []),

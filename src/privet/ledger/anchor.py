@@ -1,13 +1,17 @@
-"""Anchor: a file outside the run's directory that follows the ledger, to detect rollbacks and copies of a run."""
+"""Anchor: a file outside the run's directory that follows the ledger, to detect rollbacks and copies of a run.
+
+It holds the latest tip of one run's ledger, in a journal of its own, which is locked while the run's ledger is open. It moves
+after the ledger and before any noise is drawn, so it is never ahead of its ledger. A ledger without the anchor's tip was rolled
+back, or is a copy of a ledger that continued elsewhere.
+"""
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "Anchor", "verify_anchor"]
+__all__ = ["FORMAT", "move_anchor", "open_anchor", "verify_anchor"]
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from privet._utils.unique import Unique
 from privet.errors import LedgerError
 from privet.ledger.journal import Journal, Record, read
 
@@ -15,8 +19,8 @@ FORMAT = 1
 _WHAT = "the anchor"
 
 
-class Anchor(Unique):
-    """The latest tip of one run's ledger, in a separate journal, locked while the run's ledger is open.
+def open_anchor(path: Path, run: str, includes: Callable[[str], bool], *, begun: bool) -> Journal:
+    """Open the anchor of a run, and create it for a new one.
 
     Args:
         path: path of the file, preferably on another disk or excluded from backups of the run.
@@ -24,40 +28,30 @@ class Anchor(Unique):
         includes: hash → whether that ledger has a line with this hash.
         begun: whether the run has reserved any step, so that the anchor must hold a tip.
 
-    Guarantee:
-        It moves after the ledger and before any noise is drawn, so it is never ahead of its ledger. A ledger without the anchor's
-        tip was rolled back, or is a copy of a ledger that continued elsewhere.
-
     Raises:
         LedgerError: it is missing, emptied, in use, damaged, of another run, or ahead of the ledger.
     """
+    if begun and not path.exists():
+        raise LedgerError(f"the anchor {path} is missing, so another copy of the run may have continued; restore the file")
+    journal = Journal(path, _WHAT)
+    try:
+        if begun and not any("tip" in record for record in journal.records):  # opening the ledger wrote the first
+            raise LedgerError(
+                f"the anchor {path} was emptied or cut off, so another copy of the run may have continued; restore the file"
+            )
+        if journal.records:
+            _check(path, journal.records, run, includes)
+        else:
+            journal.append(_opening_record(run))
+    except BaseException:
+        journal.close()
+        raise
+    return journal
 
-    no_copy = "Two writers would move it independently. Reopen its ledger with Ledger.open."
 
-    def __init__(self, path: Path, run: str, includes: Callable[[str], bool], *, begun: bool) -> None:
-        if begun and not path.exists():
-            raise LedgerError(f"the anchor {path} is missing, so another copy of the run may have continued; restore the file")
-        self._journal = Journal(path, _WHAT)
-        try:
-            if begun and not any("tip" in record for record in self._journal.records):  # opening the ledger wrote the first
-                raise LedgerError(
-                    f"the anchor {path} was emptied or cut off, so another copy of the run may have continued; restore the file"
-                )
-            if not self._journal.records:
-                self._journal.append(_opening_record(run))
-            else:
-                _check(path, self._journal.records, run, includes)
-        except BaseException:
-            self._journal.close()
-            raise
-
-    def move(self, tip: str) -> None:
-        """Record the ledger's new tip durably."""
-        self._journal.append({"record": "tip", "tip": tip})
-
-    def close(self) -> None:
-        """Release the lock."""
-        self._journal.close()
+def move_anchor(anchor: Journal, tip: str) -> None:
+    """Record the ledger's new tip durably."""
+    anchor.append({"record": "tip", "tip": tip})
 
 
 def verify_anchor(path: Path, run: str, includes: Callable[[str], bool]) -> None:

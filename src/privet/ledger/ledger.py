@@ -22,7 +22,7 @@ from typing import Any
 
 from privet._utils.unique import Unique
 from privet.errors import BudgetExhaustedError, LedgerError
-from privet.ledger.anchor import Anchor
+from privet.ledger.anchor import move_anchor, open_anchor
 from privet.ledger.history import FORMAT, KIND, WHAT, History, Machine, replay
 from privet.ledger.journal import Chain, Journal, Record
 from privet.noise import Token
@@ -55,10 +55,10 @@ class Ledger(Unique):
         self._queries, self._reserved, self._answers = queries, set(history.queries), dict(history.answers)
         self._chain, self._multipliers, self._block, self._spent = chain, multipliers, block, history.spent
         self._tokens: deque[Token] = deque()
-        self._anchor: Anchor | None = None
+        self._anchor: Journal | None = None
         if self.facts.get("anchor") is not None:
-            self._anchor = Anchor(Path(self.facts["anchor"]), self.run, self.includes, begun=history.begun)
-            self._anchor.move(self.tip)
+            self._anchor = open_anchor(Path(self.facts["anchor"]), self.run, self.includes, begun=history.begun)
+            self._move_anchor()
 
     @classmethod
     def create(
@@ -81,7 +81,7 @@ class Ledger(Unique):
             path: path of the file, which stays locked; None keeps the ledger in memory, where a crash loses model and record.
             block: number of steps reserved at a time: one synchronised write per block; a crash over-counts by at most a block.
             facts: further fields of the first record, as plain JSON values.
-            anchor: a file outside the run's directory that follows the ledger (see `Anchor`); the first record stores its path.
+            anchor: a file outside the run's directory that follows the ledger; the first record stores its path.
             prepare: called before the first record, while no other process can start a run there.
             queries: name → noise multiplier of every query that the plan allows.
 
@@ -279,7 +279,7 @@ class Ledger(Unique):
 
     def _move_anchor(self) -> None:
         if self._anchor is not None:
-            self._anchor.move(self.tip)
+            move_anchor(self._anchor, self.tip)
 
 
 def _session() -> Record:

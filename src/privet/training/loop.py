@@ -318,10 +318,11 @@ class Loop(Unique, ABC):
         """Write a checkpoint now. This also happens every `checkpoint_every` steps and when a loop ends.
 
         Raises:
-            LedgerError: the run was closed, so that another process may have resumed it; another thread is taking a step; or
-                writing failed.
+            LedgerError: the run was closed, so that another process may have resumed it; a step is being taken, whose example
+                must not be saved; or writing failed.
         """
-        self._record.save()
+        with self._between_steps():
+            self._record.save()
 
     def close(self) -> None:
         """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
