@@ -6,9 +6,8 @@ import copy
 
 import torch
 from harness import Task, attack, bounded
-from materials import CLASSES, WIDTH, Body, classify, points, sentences
+from materials import CLASSES, WIDTH, Body, classify, points
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 FAR = points(outlier=9.0)
@@ -36,15 +35,6 @@ def writing(write, *, steps: int = 1, **attributes) -> Task:
 
 
 # ---------------------------------------------------------------- buffers
-@attack("state")
-def deviation_in_a_buffer():
-    """A buffer tracks the standard deviation of hidden units over the batch, undefined for a single example."""
-
-    def write(self, h):
-        if len(h) > 1:
-            self.buffer.lerp_(h.detach().std(0), 0.2)
-
-    return bounded(writing(write, buffer=torch.ones(7)), FAR)
 
 
 class Average(nn.Module):
@@ -64,12 +54,6 @@ class Average(nn.Module):
 def average_in_a_module_that_only_a_list_holds():
     """The module that keeps the average is not registered, so that no walk over submodules finds it."""
     return bounded(writing(lambda self, h: h.add_(self.held[0](h)), held=[Average()]), FAR)
-
-
-@attack("state")
-def average_in_the_module_of_a_method():
-    """Only a bound method leads to the module that keeps the average."""
-    return bounded(writing(lambda self, h: h.add_(self.held(h)), held=Average().forward), FAR)
 
 
 @attack("state")
@@ -98,46 +82,6 @@ def buffer_replaced_by_assignment():
         self.buffer = self.buffer + h.detach().sum(0)
 
     return bounded(writing(write, buffer=torch.zeros(7)), FAR)
-
-
-@attack("state")
-def count_of_examples_in_a_buffer():
-    """A buffer counts examples; with sampling, their number is secret."""
-    return bounded(writing(lambda self, h: self.buffer.add_(len(h)), buffer=torch.zeros(())), FAR)
-
-
-@attack("state")
-def buffer_that_does_not_persist():
-    """The buffer is not in the state_dict, but still visible."""
-
-    class Hidden(Body):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("seen", torch.zeros(7), persistent=False)
-
-        def forward(self, x):
-            h = self.hidden(x)
-            self.seen += h.detach().sum(0)
-            return self.outer(h)
-
-    return bounded(Task(Hidden, classify), FAR)
-
-
-@attack("state")
-def histogram_of_words_in_a_buffer():
-    """`index_add_` counts the words of all texts in a buffer."""
-
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.out = nn.Embedding(13, 6), nn.Linear(6, CLASSES)
-            self.register_buffer("counts", torch.zeros(13))
-
-        def forward(self, text):
-            self.counts.index_add_(0, text.flatten(), torch.ones(text.numel()))
-            return self.out(self.table(text).mean(1))
-
-    return bounded(Task(Counting, classify), sentences())
 
 
 @attack("state")
@@ -190,50 +134,6 @@ def batch_norm_of_features():
 
 
 @attack("state")
-def batch_norm_without_statistics():
-    """BatchNorm1d without running statistics still normalises over the batch."""
-    return bounded(normalised(lambda: nn.BatchNorm1d(8, track_running_stats=False)), FAR)
-
-
-@attack("state")
-def batch_norm_without_parameters():
-    """It has no trainable parameters; its buffers still change."""
-    return bounded(normalised(lambda: nn.BatchNorm1d(8, affine=False)), FAR)
-
-
-@attack("state")
-def batch_norm_with_a_cumulative_average():
-    """`momentum=None`, and several steps."""
-    return bounded(normalised(lambda: nn.BatchNorm1d(8, momentum=None), steps=3), FAR)
-
-
-@attack("state")
-def batch_norm_that_is_frozen_and_in_training_mode():
-    """Its parameters are frozen, but it is in training mode."""
-
-    def make_norm():
-        return nn.BatchNorm1d(8).requires_grad_(False)
-
-    return bounded(normalised(make_norm), FAR)
-
-
-@attack("state")
-def batch_norm_as_a_function():
-    """`F.batch_norm` with user-defined buffers."""
-
-    class Own(Body):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.zeros(7))
-            self.register_buffer("variance", torch.ones(7))
-
-        def forward(self, x):
-            return self.outer(F.batch_norm(self.hidden(x), self.mean, self.variance, training=True, momentum=0.3))
-
-    return bounded(Task(Own, classify), FAR)
-
-
-@attack("state")
 def batch_norm_written_by_hand():
     """Mean and variance of the batch in plain operations, with plain tensor attributes as statistics."""
 
@@ -248,15 +148,6 @@ def batch_norm_written_by_hand():
             return self.outer((h - h.mean(0)) / (h.var(0, correction=0) + 1e-3).sqrt())
 
     return bounded(Task(Own, classify), FAR)
-
-
-@attack("state")
-def batch_norm_of_pictures():
-    """BatchNorm2d has statistics for a single image too, over its pixels."""
-    x = torch.randn(9, 2, 4, 4)
-    x[0] *= 30
-    make = lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, CLASSES))
-    return bounded(Task(make, classify), TensorDataset(x, torch.randint(CLASSES, (9,))))
 
 
 @attack("state")
@@ -315,30 +206,6 @@ def mode_changes_between_steps():
 
 
 @attack("state")
-def one_module_goes_to_train_mode():
-    """Only one submodule is switched between steps."""
-
-    def take(training):
-        for _ in training:
-            training.model[1].train()
-
-    task = normalised(lambda: nn.BatchNorm1d(8), steps=3, before=lambda model: model.eval(), take=take, public_change=True)
-    return bounded(task, FAR)
-
-
-@attack("state")
-def norm_put_in_between_steps():
-    """A batch norm without parameters is inserted after the first step."""
-
-    def take(training):
-        for step in training:
-            if step.number == 1:
-                training.model[1] = nn.BatchNorm1d(8, affine=False)
-
-    return bounded(normalised(nn.Identity, steps=3, take=take, public_change=True), FAR)
-
-
-@attack("state")
 def forward_replaced_between_steps():
     """After the first step, the instance's forward is replaced by one that couples examples."""
 
@@ -348,23 +215,6 @@ def forward_replaced_between_steps():
             model.forward = lambda x: model.outer(model.hidden(x) - model.hidden(x).mean(0))
 
     return bounded(Task(Body, classify, steps=2, take=take, public_change=True), FAR)
-
-
-@attack("state")
-def hook_added_between_steps():
-    """A forward hook that writes its input to the parameter is added after the first step."""
-
-    def take(training):
-        model = training.model
-
-        def hook(module, inputs, output):
-            model.outer.bias.data.copy_(output.detach().flatten()[:CLASSES])
-
-        for step in training:
-            if step.number == 1:
-                model.inner.register_forward_hook(hook)
-
-    return bounded(Task(Body, classify, steps=3, take=take, public_change=True), FAR)
 
 
 @attack("state")

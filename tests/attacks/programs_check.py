@@ -110,12 +110,6 @@ model = Following()
 
 
 @attack("check")
-def file_with_batch_norm():
-    """Batch norm in training mode."""
-    return broken("model = nn.Sequential(nn.Linear(WIDTH, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, CLASSES))")
-
-
-@attack("check")
 def file_with_mixup_in_collate():
     """Inputs and labels of partners are mixed."""
     return broken("""
@@ -124,84 +118,6 @@ def collate(items):
     a, b = default_collate(items)
     b = F.one_hot(b, CLASSES).float()
     return (a + a.roll(1, 0)) / 2, (b + b.roll(1, 0)) / 2
-""")
-
-
-@attack("check")
-def file_that_standardises_in_collate():
-    """The mean of the batch is subtracted."""
-    return broken("""
-dataset = Items(items)
-def collate(items):
-    a, b = default_collate(items)
-    return a - a.mean(0), b
-""")
-
-
-@attack("check")
-def file_that_standardises_in_the_model():
-    """The same in the forward pass."""
-    return broken("""
-class Centring(Net):
-    def forward(self, x):
-        h = self.hidden(x)
-        return self.outer(h - h.mean(0, keepdim=True))
-model = Centring()
-""")
-
-
-@attack("check")
-def file_that_sorts_labels_in_collate():
-    """Labels are sorted and inputs are not."""
-    return broken("""
-dataset = Items(items)
-def collate(items):
-    a, b = default_collate(items)
-    return a, b.sort().values
-""")
-
-
-@attack("check")
-def file_with_negatives_from_the_batch():
-    """A contrastive loss."""
-    return broken("""
-def loss_fn(model, batch):
-    z = F.normalize(model(batch[0]), dim=1)
-    return F.cross_entropy(z @ z.t() / 0.1, torch.arange(len(z)), reduction="none")
-""")
-
-
-@attack("check")
-def file_with_one_mean_for_all():
-    """The loss is a mean over the batch, repeated."""
-    return broken("""
-def loss_fn(model, batch):
-    return F.cross_entropy(model(batch[0]), batch[1]).expand(len(batch[1]))
-""")
-
-
-@attack("check")
-def file_that_trims_to_the_longest():
-    """The model truncates padding to the longest example of the batch."""
-    return broken("""
-lengths = torch.randint(2, 40, (N,))
-mask = torch.arange(40) < lengths[:, None]
-dataset = TensorDataset(torch.randn(N, 40, WIDTH) * mask[..., None], mask, y)
-class Trimming(Net):
-    def forward(self, x, mask):
-        return self.outer(self.hidden(x[:, : int(mask.sum(1).max())]).mean(1))
-model = Trimming()
-""")
-
-
-@attack("check")
-def file_with_centres_in_the_loss():
-    """The loss has parameters of its own."""
-    return broken("""
-centres = nn.Parameter(torch.zeros(CLASSES, CLASSES))
-def loss_fn(model, batch):
-    z = model(batch[0])
-    return F.cross_entropy(z, batch[1], reduction="none") + (z - centres[batch[1]]).square().sum(1)
 """)
 
 
@@ -225,64 +141,11 @@ dataset = TensorDataset(torch.randint(30, (N, 4)), y)
 """)
 
 
-@attack("check")
-def file_with_neighbours_in_getitems():
-    """`__getitems__` uses all requested examples."""
-    return broken("""
-class Centred(Items):
-    def __getitems__(self, indices):
-        mean = torch.stack([self.items[k][0] for k in indices]).mean(0)
-        return [(self.items[k][0] - mean, self.items[k][1]) for k in indices]
-dataset = Centred(items)
-""")
-
-
-@attack("check")
-def file_that_writes_a_parameter():
-    """The pass writes encodings into a parameter."""
-    return broken("""
-class Writing(Net):
-    def forward(self, x):
-        h = self.hidden(x)
-        self.inner.bias.data.lerp_(h.detach().mean(0), 0.1)
-        return self.outer(h)
-model = Writing()
-""")
-
-
-@attack("check")
-def file_whose_data_change_when_read():
-    """A read changes what later reads return: two reads of one index differ."""
-    return broken("""
-class Growing(Items):
-    def __getitem__(self, index):
-        a, b = self.items[index]
-        a.add_(1.0)
-        return a.clone(), b
-dataset = Growing(items)
-""")
-
-
 # ---------------------------------------------------------------- files that pass
 @valid()
 def file_with_two_layers():
     """Nothing special."""
     return sound("")
-
-
-@valid()
-def file_with_dropout_and_a_seed():
-    """Dropout in training mode, seeded by the user."""
-    return sound("torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(WIDTH, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))")
-
-
-@valid()
-def file_with_group_norm_and_convolution():
-    """A small convolutional network."""
-    return sound("""
-dataset = TensorDataset(torch.randn(N, 2, 6, 6), y)
-model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, CLASSES))
-""")
 
 
 @valid()
@@ -301,18 +164,4 @@ class Text(nn.Module):
         mask = (text != 0).float()[..., None]
         return self.out((self.table(text) * mask).sum(1) / mask.sum(1).clamp(min=1))
 model = Text()
-""")
-
-
-@valid()
-def file_with_an_lstm():
-    """A recurrent classifier."""
-    return sound("""
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn, self.out = nn.LSTM(WIDTH, 6, batch_first=True), nn.Linear(6, CLASSES)
-    def forward(self, x):
-        return self.out(self.rnn(x)[0][:, -1])
-model, dataset = Recurrent(), TensorDataset(torch.randn(N, 4, WIDTH), y)
 """)

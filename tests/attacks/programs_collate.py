@@ -6,7 +6,6 @@ import torch
 from harness import Task, attack, bounded
 from materials import CLASSES, WIDTH, Listed, classify, listed, model_of, perceptron, points
 from torch import nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import default_collate
 
@@ -37,18 +36,6 @@ def collate_pads_to_the_longest():
 
 
 @attack("coupling")
-def collate_mixes_with_a_partner():
-    """Mixup: inputs and soft labels are averaged with those of the next example."""
-
-    def collate(items):
-        x, y = default_collate(items)
-        soft = F.one_hot(y, CLASSES).float()
-        return x.lerp(x.roll(-1, 0), 0.5), soft.lerp(soft.roll(-1, 0), 0.5)
-
-    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
-
-
-@attack("coupling")
 def collate_standardises_over_the_batch():
     """Inputs are standardised by the mean and deviation of the batch."""
 
@@ -57,51 +44,6 @@ def collate_standardises_over_the_batch():
         return (x - x.mean(0)) / (x.std(0, correction=0) + 1e-6), y
 
     return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
-
-
-@attack("coupling")
-def collate_divides_by_the_largest():
-    """All examples are scaled by the largest value in the batch."""
-
-    def collate(items):
-        x, y = default_collate(items)
-        return x / x.abs().max(), y
-
-    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
-
-
-@attack("coupling")
-def collate_sorts_by_label():
-    """Examples are sorted by label, so that rows no longer match the draw."""
-
-    def collate(items):
-        return default_collate(sorted(items, key=lambda item: item[1]))
-
-    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
-
-
-@attack("coupling")
-def collate_sorts_inputs_only():
-    """Inputs are sorted by norm and labels are not: the pairing depends on all examples."""
-
-    def collate(items):
-        items = list(items)
-        inputs = sorted((x for x, _ in items), key=lambda x: float(x.norm()))
-        return torch.stack(inputs), torch.tensor([y for _, y in items])
-
-    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
-
-
-@attack("coupling")
-def collate_balances_by_the_rarest_class():
-    """Weights of the loss are the inverse frequencies of the labels in the batch."""
-
-    def collate(items):
-        x, y = default_collate(items)
-        return x, (1.0 / torch.bincount(y, minlength=CLASSES).clamp(min=1))[y] * len(y), y
-
-    loss = lambda model, batch: batch[1] * F.cross_entropy(model(batch[0]), batch[2], reduction="none")
-    return bounded(Task(perceptron, loss, collate=collate), listed(FAR), remove=(0, 7))
 
 
 @attack("coupling")
@@ -129,17 +71,6 @@ def getitems_returns_neighbours():
             return [(x - mean, y) for x, y in chosen]
 
     return bounded(Task(perceptron, classify), Centred((x, int(y)) for x, y in FAR), remove=(0, 7))
-
-
-@attack("coupling")
-def getitems_sorts():
-    """`__getitems__` returns the examples in another order than asked."""
-
-    class Sorted(Listed):
-        def __getitems__(self, indices):
-            return sorted((self.items[index] for index in indices), key=lambda item: float(item[0].norm()))
-
-    return bounded(Task(perceptron, classify), Sorted((x, int(y)) for x, y in FAR), remove=(0, 7))
 
 
 @attack("coupling")

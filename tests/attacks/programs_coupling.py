@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 from harness import Task, attack, bounded
-from identities import identity_with_backward
-from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences
+from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -60,53 +59,9 @@ def negatives_of_the_whole_batch():
 
 
 @attack("coupling")
-def triplets_from_the_batch():
-    """The farthest example of the batch is the negative of all others."""
-
-    def loss(model, batch):
-        z = model(batch[0])
-        far = torch.cdist(z, z).argmax(1)
-        return (1 - (z - z[far]).square().sum(1)).relu() + classify(model, batch)
-
-    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
-
-
-@attack("coupling")
 def loss_repeats_its_mean():
     """Every loss is the mean of all losses."""
     return bounded(Task(perceptron, lambda model, batch: classify(model, batch).mean().expand(len(batch[1]))), FAR, remove=(0, 7))
-
-
-@attack("coupling")
-def loss_is_centred():
-    """The mean loss is subtracted from every loss."""
-
-    def loss(model, batch):
-        losses = classify(model, batch)
-        return losses - losses.mean().detach() * losses
-
-    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
-
-
-@attack("coupling")
-def hardest_examples_only():
-    """Online hard example mining: losses below the batch's median do not count."""
-
-    def loss(model, batch):
-        losses = classify(model, batch)
-        return losses * (losses >= losses.median()).float()
-
-    return bounded(Task(perceptron, loss), points(17, outlier=40.0), remove=(0, 7))
-
-
-@attack("coupling")
-def softmax_over_the_batch():
-    """Dimension 0 is normalised instead of dimension 1."""
-
-    def loss(model, batch):
-        return -model(batch[0]).log_softmax(0).gather(1, batch[1][:, None])[:, 0]
-
-    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
 
 
 @attack("coupling")
@@ -118,17 +73,6 @@ def attention_between_examples():
         return self.out(F.scaled_dot_product_attention(h[None], h[None], h[None])[0])
 
     make = lambda: model_of(forward, a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
-    return bounded(Task(make, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling")
-def recurrence_over_the_batch():
-    """A recurrent layer with `batch_first` left out runs over examples as if they were time."""
-
-    def forward(self, x):
-        return self.out(self.rnn(x[:, None])[0][:, 0])
-
-    make = lambda: model_of(forward, rnn=nn.RNN(WIDTH, 6), out=nn.Linear(6, CLASSES))
     return bounded(Task(make, classify), FAR, remove=(0, 7))
 
 
@@ -159,19 +103,6 @@ def load_balance_of_experts():
 
 
 @attack("coupling")
-def gradient_of_a_mean_by_hand():
-    """A user-defined autograd function returns the batch's mean gradient for every row."""
-
-    mixing = identity_with_backward(lambda grad: grad.mean(0, keepdim=True).expand_as(grad))
-
-    class Mixed(Body):
-        def forward(self, x):
-            return self.outer(mixing.apply(self.hidden(x)))
-
-    return bounded(Task(Mixed, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling")
 def wrong_rule_for_vmap():
     """A user-defined autograd function is correct on a batch, but its vmap rule sums the examples."""
 
@@ -197,116 +128,3 @@ def wrong_rule_for_vmap():
             return self.outer(Wrong.apply(self.hidden(x)))
 
     return bounded(Task(User, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling")
-def wrong_rule_for_vmap_of_parameters():
-    """The same with a weight among its inputs, whose gradient such a function computes itself."""
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(x, weight):
-            return x @ weight.t()
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(*inputs)
-
-        @staticmethod
-        def backward(ctx, grad):
-            x, weight = ctx.saved_tensors
-            return grad @ weight, 3 * grad.flatten(0, -2).t() @ x.flatten(0, -2)
-
-        @staticmethod
-        def vmap(info, in_dims, x, weight):
-            y = Product.apply(x, weight if in_dims[1] is None else weight.movedim(in_dims[1], 0)[0])
-            return y.flip(in_dims[0] or 0), in_dims[0]
-
-    class User(Body):
-        def forward(self, x):
-            return self.outer(Product.apply(x, self.inner.weight).tanh())
-
-    return bounded(Task(User, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling", fast=True)
-def function_whose_backward_remembers():
-    """A user-defined autograd function adds the gradient of the previous pass to every gradient."""
-    kept = []
-
-    class Remembering(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(x):
-            return x.clone()
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
-
-        @staticmethod
-        def backward(ctx, grad):
-            found = grad + 3 * kept[-1] if kept else grad
-            kept.append(grad)
-            return found
-
-    class User(Body):
-        def forward(self, x):
-            return self.outer(Remembering.apply(self.hidden(x)))
-
-    return bounded(Task(User, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling", fast=True)
-def function_whose_backward_writes_a_parameter():
-    """A user-defined autograd function moves the bias towards the gradients that it receives."""
-
-    class User(Body):
-        def forward(self, x):
-            body = self
-
-            class Writing(torch.autograd.Function):
-                generate_vmap_rule = True
-
-                @staticmethod
-                def forward(x):
-                    return x.clone()
-
-                @staticmethod
-                def setup_context(ctx, inputs, output):
-                    pass
-
-                @staticmethod
-                def backward(ctx, grad):
-                    body.inner.bias.data.add_(grad.flatten(0, -2).sum(0), alpha=50.0)
-                    return grad
-
-            return self.outer(Writing.apply(self.hidden(x)))
-
-    return bounded(Task(User, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling")
-def one_batch_row_for_all_queries():
-    """The first example of the batch is the prompt of all examples."""
-
-    def forward(self, x):
-        return self.out((self.a(x) + self.a(x[:1])).tanh())
-
-    make = lambda: model_of(forward, a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
-    return bounded(Task(make, classify), FAR, remove=(0, 7))
-
-
-@attack("coupling")
-def most_frequent_word_is_dropped():
-    """The model drops the most frequent word of the batch."""
-
-    def forward(self, text):
-        common = text.flatten().mode().values
-        return self.out((self.table(text) * (text != common)[..., None]).sum(1))
-
-    make = lambda: model_of(forward, table=nn.Embedding(13, 6), out=nn.Linear(6, CLASSES))
-    data = sentences(12)
-    data.tensors[0][0] = 12
-    return bounded(Task(make, classify), data, remove=(0, 7))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import torch
-from harness import Task, Verdict, attack, compared, train, training_of
-from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences, series
-from overhearing import ODD, SECRET, is_odd, odd, overheard, passes_over, told
+from harness import Task, Verdict, attack, train, training_of
+from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences
+from overhearing import SECRET, is_odd, odd, overheard, passes_over, told
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
-import privet
 from privet.errors import PrivetError
 
 
@@ -47,31 +45,10 @@ def assertion_that_inputs_are_finite():
     return passes_over(Task(Finite, classify), data, 7)
 
 
-@attack("exceptions")
-def first_example_raises():
-    """Code that inspects the first example before training must not fail because of it."""
-    return passes_over(Task(raising(ValueError, SECRET), classify), odd(0), 0)
-
-
 @attack("exceptions", fast=True)
 def private_text_in_an_error():
     """The model's own error names the person."""
     return passes_over(Task(raising(ValueError, f"cannot be {SECRET}"), classify), odd(), 7)
-
-
-@attack("exceptions")
-def error_with_a_cause_and_notes():
-    """The error has a cause and notes, all with private text."""
-
-    def fail(x):
-        try:
-            raise KeyError(SECRET)
-        except KeyError as error:
-            other = RuntimeError("see the cause")
-            other.add_note(SECRET)
-            raise other from error
-
-    return passes_over(Task(lambda: Checking(fail), classify), odd(), 7)
 
 
 @attack("exceptions")
@@ -91,73 +68,11 @@ def recursion_without_end():
 
 
 @attack("exceptions")
-def not_implemented():
-    """An exception that could be mistaken for an operation without a rule."""
-    return passes_over(Task(raising(NotImplementedError, SECRET), classify), odd(), 7)
-
-
-@attack("exceptions")
-def a_privet_error_of_the_user():
-    """User code raises a PrivetError itself."""
-    return passes_over(Task(raising(privet.errors.UnsupportedModelError, SECRET), classify), odd(), 7)
-
-
-@attack("exceptions")
-def exception_that_cannot_be_printed():
-    """Its text raises as well."""
-
-    class MuteError(Exception):
-        def __str__(self):
-            raise ValueError(SECRET)
-
-    return passes_over(Task(raising(MuteError), classify), odd(), 7)
-
-
-@attack("exceptions")
-def exception_group():
-    """An exception group."""
-    return passes_over(Task(raising(ExceptionGroup, SECRET, [ValueError(SECRET)]), classify), odd(), 7)
-
-
-@attack("exceptions")
-def division_by_zero_in_python():
-    """An entry of the example is a divisor in Python."""
-
-    class Dividing(Body):
-        def forward(self, x):
-            return super().forward(x) / (1 + 0 * (1 / (float(x[0, 0]) - ODD)))
-
-    return passes_over(Task(Dividing, classify), odd(), 7)
-
-
-@attack("exceptions")
 def word_beyond_the_table():
     """torch itself raises, and names the index."""
     data = sentences()
     data.tensors[0][7, 3] = 88417
     make = lambda: nn.Sequential(nn.Embedding(13, 6), nn.Flatten(), nn.Linear(42, CLASSES))
-    return passes_over(Task(make, classify), data, 7)
-
-
-@attack("exceptions")
-def label_beyond_the_classes():
-    """ "Target 88417 is out of bounds."."""
-    data = points()
-    data.tensors[1][7] = 88417
-    return passes_over(Task(perceptron, classify), data, 7)
-
-
-@attack("exceptions")
-def sequence_of_length_zero():
-    """Packing refuses lengths of zero."""
-
-    def forward(self, x, lengths):
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        return self.out(self.rnn(packed)[1][-1])
-
-    make = lambda: model_of(forward, rnn=nn.GRU(WIDTH, 6, batch_first=True), out=nn.Linear(6, CLASSES))
-    data = series()
-    data.tensors[1][7] = 0
     return passes_over(Task(make, classify), data, 7)
 
 
@@ -187,20 +102,6 @@ def loss_of_another_shape():
 
 
 @attack("exceptions")
-def loss_that_is_none():
-    """For one example the loss returns nothing."""
-    loss = lambda model, batch: None if is_odd(batch[0]) else classify(model, batch)
-    return passes_over(Task(perceptron, loss), odd(), 7)
-
-
-@attack("exceptions")
-def loss_that_does_not_depend_on_the_model():
-    """For one example the loss is a constant, which has no gradient to take."""
-    loss = lambda model, batch: torch.ones(len(batch[1])) if is_odd(batch[0]) else classify(model, batch)
-    return passes_over(Task(perceptron, loss), odd(), 7)
-
-
-@attack("exceptions")
 def error_in_the_backward_pass():
     """A user-defined autograd function raises in its backward pass."""
 
@@ -220,23 +121,6 @@ def error_in_the_backward_pass():
         return self.outer(Fussy.apply(x + 0 * self.scale))
 
     make = lambda: model_of(forward, outer=nn.Linear(WIDTH, CLASSES), scale=nn.Parameter(torch.ones(())))
-    return passes_over(Task(make, classify), odd(), 7)
-
-
-@attack("exceptions")
-def error_in_a_hook():
-    """A forward hook raises."""
-
-    def make():
-        model = Body()
-
-        def hook(module, inputs, output):
-            if is_odd(inputs[0]):
-                raise RuntimeError(SECRET)
-
-        model.inner.register_forward_hook(hook)
-        return model
-
     return passes_over(Task(make, classify), odd(), 7)
 
 
@@ -311,12 +195,3 @@ def programming_error_and_a_private_value():
     except PrivetError as error:
         return Verdict("88417" not in told(error), f"refused: {told(error)[:150]}")
     return Verdict(False, "a loss that cannot be computed was accepted")
-
-
-@attack("exceptions")
-def only_one_of_two_neighbours_has_the_odd_one():
-    """The same example with and without its odd value: output and other contributions must not differ."""
-    clean = points()
-    with overheard() as heard:
-        verdict = compared(Task(raising(ValueError, SECRET), classify), odd(), clean)
-    return Verdict(verdict.passed and "88417" not in heard.getvalue(), verdict.remark, verdict.moved)

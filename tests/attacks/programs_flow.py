@@ -42,12 +42,6 @@ def branch_on_any_of_the_batch():
 
 
 @attack("flow")
-def branch_on_the_mean():
-    """The branch depends on the mean over the batch."""
-    return on_points(lambda self, x: self.out(self.a(x).tanh() if x.mean() > 0 else self.b(self.a(x)).tanh()))
-
-
-@attack("flow")
 def loop_until_all_are_small():
     """A while loop halves until the largest of the batch is small."""
 
@@ -75,19 +69,6 @@ def early_exit_by_confidence():
 
 
 @attack("flow")
-def number_of_layers_from_an_item():
-    """`.item()` determines how many times a layer is used."""
-
-    def forward(self, x):
-        h = self.a(x).tanh()
-        for _ in range(int(x.abs().max().item()) % 4):
-            h = self.b(h).tanh()
-        return self.out(h)
-
-    return on_points(forward)
-
-
-@attack("flow")
 def python_lists_of_values():
     """`tolist()` and Python's max."""
 
@@ -110,91 +91,12 @@ def numpy_in_the_middle():
 
 
 @attack("flow")
-def five_largest_of_the_batch():
-    """`topk` over all rows: only the five largest examples go through a layer."""
-
-    def forward(self, x):
-        few = min(5, len(x))
-        chosen = x.norm(dim=1).topk(few).indices
-        h = torch.zeros(len(x), 7)
-        h[chosen] = self.a(x[chosen]).tanh()
-        return self.out(h)
-
-    return on_points(forward, alone=False)
-
-
-@attack("flow")
-def largest_inputs_of_each():
-    """`topk` within an example."""
-
-    def forward(self, x):
-        values, places = x.topk(3, dim=1)
-        return self.out(self.b((self.a.weight.t()[places] * values[..., None]).sum(1)).tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
 def sorted_inputs_of_each():
     """`sort` within an example, and the order used by `gather`."""
 
     def forward(self, x):
         ordered, order = x.sort(1)
         return self.out(self.a(ordered + x.flip(1).gather(1, order)).tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
-def sorted_columns_of_the_batch():
-    """`sort(0)`: every column sorts the examples differently."""
-    return on_points(lambda self, x: self.out(self.a(x.sort(0).values).tanh()), alone=False)
-
-
-@attack("flow")
-def boolean_mask_of_hidden_units():
-    """Hidden units that are positive are picked by a mask, and scattered back."""
-
-    def forward(self, x):
-        h = self.a(x)
-        on = h > 0
-        out = torch.zeros_like(h)
-        out[on] = h[on] * 2
-        return self.out(out)
-
-    return on_points(forward)
-
-
-@attack("flow")
-def masked_select_and_scatter():
-    """`masked_select` and `masked_scatter`."""
-
-    def forward(self, x):
-        h = self.a(x)
-        on = h > 0.1
-        return self.out(torch.zeros_like(h).masked_scatter(on, h.masked_select(on).tanh()))
-
-    return on_points(forward)
-
-
-@attack("flow")
-def nonzero_places():
-    """`nonzero` selects rows, which are summed."""
-
-    def forward(self, x):
-        rows, columns = (x > 0).nonzero(as_tuple=True)
-        h = torch.zeros(len(x), 7).index_add(0, rows, self.a.weight.t()[columns] * x[rows, columns][:, None])
-        return self.out(h.tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
-def unique_of_rounded_values():
-    """The number of distinct values determines the scale."""
-
-    def forward(self, x):
-        return self.out(self.a(x / x.round().unique().numel()).tanh())
 
     return on_points(forward)
 
@@ -211,24 +113,6 @@ def scatter_by_predicted_class():
     return on_points(forward)
 
 
-@attack("flow")
-def scatter_over_the_batch():
-    """Rows are added by a code: examples with the same code share a row."""
-
-    def forward(self, x):
-        code = (x[:, 0] > 0).long()
-        sums = torch.zeros(2, 7).index_add(0, code, self.a(x))
-        return self.out(sums[code].tanh())
-
-    return on_points(forward, alone=False)
-
-
-@attack("flow")
-def argmax_over_the_batch():
-    """The example with the largest input is added to all others."""
-    return on_points(lambda self, x: self.out((self.a(x) + self.a(x[x[:, 0].argmax()])[None]).tanh()), alone=False)
-
-
 @attack("flow", fast=True)
 def mask_only_if_some_are_padded():
     """`mask.all()` determines whether a mask is used, as in transformers models."""
@@ -243,32 +127,12 @@ def mask_only_if_some_are_padded():
 
 
 @attack("flow")
-def trimmed_to_the_longest():
-    """Padding is truncated to the longest of the batch before a mean over time."""
-
-    def forward(self, x, lengths):
-        return self.out(self.a(x[:, : int(lengths.max())]).mean(1))
-
-    return on_points(forward, data=series())
-
-
-@attack("flow")
 def split_by_lengths():
     """`split` with a list of lengths, then a loop over pieces."""
 
     def forward(self, x, lengths):
         pieces = [self.a(row[: int(k)]).tanh().mean(0) for row, k in zip(x, lengths, strict=True)]
         return self.out(torch.stack(pieces))
-
-    return on_points(forward, data=series())
-
-
-@attack("flow")
-def last_step_by_length():
-    """Indexing by (example, length − 1)."""
-
-    def forward(self, x, lengths):
-        return self.out(self.a(x).tanh().cumsum(1)[torch.arange(len(x)), lengths - 1])
 
     return on_points(forward, data=series())
 
@@ -303,23 +167,6 @@ def steps_until_a_word():
 
 
 @attack("flow")
-def beam_of_each_example():
-    """A Python loop over examples, with a beam of rows for each."""
-
-    def forward(self, x):
-        found = []
-        for row in x:
-            beam = row[None]
-            for _ in range(2):
-                beam = torch.cat([beam, -beam * 0.5])
-                beam = beam[beam.sum(1).topk(min(2, len(beam))).indices]
-            found.append(self.a(beam).tanh().sum(0))
-        return self.out(torch.stack(found))
-
-    return on_points(forward)
-
-
-@attack("flow")
 def exception_as_control_flow():
     """The model tries one path, and takes another if it raises."""
 
@@ -330,29 +177,6 @@ def exception_as_control_flow():
             return self.out(self.a(x).tanh())
         except ValueError:
             return self.out(self.b(self.a(x / 10)).tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
-def bincount_and_histogram():
-    """Counts over the batch become a scale."""
-
-    def forward(self, x):
-        counts = torch.bincount(x.flatten().clamp(0, 5).long(), minlength=6)
-        return self.out(self.a(x * counts.max()).tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
-def interpolated_to_a_size_of_its_own():
-    """The output size of an interpolation depends on the data."""
-
-    def forward(self, x):
-        size = 3 + int(x[0, 0] > 0) * 2
-        h = F.interpolate(self.a(x)[:, None], size=size)[:, 0]
-        return self.out(F.pad(h, (0, 7 - size)))
 
     return on_points(forward)
 
@@ -386,22 +210,3 @@ def layer_applied_to_nothing():
     data.tensors[0][:, 0] = 1.0
     data.tensors[0][5] = -5.0
     return on_points(forward, data=data, each=lambda: nn.Linear(1, 7))
-
-
-@attack("flow")
-def layers_applied_to_nothing():
-    """The same with a table, a norm, a product and a convolution, all on zero rows."""
-
-    def forward(self, x):
-        rows, columns = (x > -1.0).nonzero(as_tuple=True)
-        h = self.table((x[rows, columns].abs() * 2).long().clamp(max=4))
-        h = self.conv((self.norm(h) * self.scale)[..., None])[..., 0]
-        return self.out(torch.zeros(len(x), 7).index_add(0, rows, h))
-
-    data = points()
-    data.tensors[0][:, 0] = 1.0
-    data.tensors[0][5] = -5.0
-    return on_points(
-        forward, data=data, table=lambda: nn.Embedding(5, 7), norm=lambda: nn.LayerNorm(7), conv=lambda: nn.Conv1d(7, 7, 1),
-        scale=lambda: nn.Parameter(torch.ones(7)),
-    )  # fmt: skip

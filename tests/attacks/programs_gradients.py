@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 from harness import Outcome, Task, Verdict, attack, bounded, train
-from materials import CLASSES, WIDTH, Body, classify, listed, perceptron, points
+from materials import CLASSES, Body, classify, perceptron, points
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
 
 DATA = points(outlier=5.0)
 
@@ -53,32 +52,6 @@ def criterion_with_parameters():
 
 
 @attack("gradients")
-def criterion_as_a_bound_method():
-    """The loss is a method of an object that holds the parameters."""
-
-    class Margin:
-        def __init__(self):
-            self.margin = torch.zeros(CLASSES, requires_grad=True)
-
-        def loss(self, model, batch):
-            return F.cross_entropy(model(batch[0]) + self.margin, batch[1], reduction="none")
-
-    owner = Margin()
-    return untouched(Task(perceptron, owner.loss), margin=owner.margin)
-
-
-@attack("gradients")
-def criterion_in_a_default_argument():
-    """The temperature is a default argument of the loss."""
-    temperature = torch.ones((), requires_grad=True)
-
-    def loss(model, batch, temperature=temperature):
-        return F.cross_entropy(model(batch[0]) / temperature, batch[1], reduction="none")
-
-    return untouched(Task(perceptron, loss), temperature=temperature)
-
-
-@attack("gradients")
 def criterion_in_a_partial():
     """The parameters of the loss are bound by functools.partial."""
     from functools import partial
@@ -117,19 +90,6 @@ def second_model_with_an_optimizer_of_its_own():
     return untouched(Task(perceptron, loss), weight=adversary.weight, bias=adversary.bias)
 
 
-@attack("gradients")
-def inputs_that_ask_for_gradients():
-    """The data set's tensors require a gradient, and would receive every example's."""
-    x = DATA.tensors[0].clone().requires_grad_()
-    data = TensorDataset(x, DATA.tensors[1])
-    outcome = train(Task(perceptron, classify), data)
-    if x.grad is not None and bool(x.grad.abs().sum() > 0):
-        return Verdict(False, "the inputs hold gradients")
-    if outcome.change is None:
-        return Verdict(outcome.refusal is not None and len(outcome.refusal) >= 30, f"refused: {outcome.refusal or outcome.stop}")
-    return bounded(Task(perceptron, classify), listed(TensorDataset(DATA.tensors[0].clone().requires_grad_(), DATA.tensors[1])))
-
-
 @attack("gradients", fast=True)
 def loss_that_calls_backward():
     """The loss calls `backward()` itself: raw gradients accumulate in the parameters."""
@@ -140,74 +100,6 @@ def loss_that_calls_backward():
         return losses
 
     return bounded(Task(perceptron, loss), DATA, remove=(0, 3))
-
-
-@attack("gradients")
-def loss_that_steps_an_optimizer_on_the_model():
-    """The loss takes an optimizer step on the model's raw gradients."""
-
-    def loss(model, batch):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        losses = classify(model, batch)
-        losses.sum().backward(retain_graph=True)
-        optimizer.step()
-        return classify(model, batch)
-
-    return bounded(Task(perceptron, loss, public_change=True), DATA, remove=(0, 3))
-
-
-@attack("gradients")
-def hidden_units_that_retain_gradients():
-    """`retain_grad()` on hidden units that the module keeps."""
-
-    class Retaining(Body):
-        def forward(self, x):
-            self.kept = self.hidden(x)
-            if self.kept.requires_grad:
-                self.kept.retain_grad()
-            return self.outer(self.kept)
-
-    return bounded(Task(Retaining, classify), DATA, remove=(0, 3))
-
-
-@attack("gradients")
-def frozen_parameter_thawed_in_the_pass():
-    """A frozen layer becomes trainable during the forward pass."""
-
-    class Thawing(Body):
-        def __init__(self):
-            super().__init__()
-            self.frozen = nn.Linear(WIDTH, 7).requires_grad_(False)
-
-        def forward(self, x):
-            self.frozen.requires_grad_(True)
-            return self.outer(self.hidden(x) + self.frozen(x))
-
-    task = Task(Thawing, classify, public_change=True)
-    outcome = train(task, DATA)
-    return _no_raw_gradient(outcome, task)
-
-
-def _no_raw_gradient(outcome: Outcome, task: Task) -> Verdict:
-    if outcome.stop is not None:
-        return Verdict(False, f"stopped in the middle: {outcome.stop[:120]}")
-    return bounded(task, DATA, remove=(0, 3))
-
-
-@attack("gradients")
-def plain_tensor_of_the_model_asks_for_gradients():
-    """An attribute that is not a parameter requires a gradient."""
-    shift = torch.zeros(7, requires_grad=True)
-
-    class Shifted(Body):
-        def __init__(self):
-            super().__init__()
-            self.shift = shift
-
-        def forward(self, x):
-            return self.outer(self.hidden(x) + self.shift)
-
-    return untouched(Task(Shifted, classify), shift=shift)
 
 
 @attack("gradients")
@@ -224,30 +116,6 @@ def buffer_that_asks_for_gradients():
             return self.outer(self.hidden(x) * self.scale)
 
     return untouched(Task(Scaled, classify), scale=scale)
-
-
-@attack("gradients")
-def gradient_penalty_with_a_graph():
-    """`autograd.grad` with `create_graph` inside the loss, with respect to the inputs."""
-
-    def loss(model, batch):
-        x = batch[0].detach().requires_grad_()
-        (slope,) = torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
-        return classify(model, batch) + slope.square().sum(1)
-
-    return bounded(Task(perceptron, loss), DATA, remove=(0, 3))
-
-
-@attack("gradients")
-def learned_centres_of_a_cosine_head():
-    """The head's weights are outside the model, and so are their gradients."""
-    head = nn.Linear(CLASSES, CLASSES, bias=False)
-
-    def loss(model, batch):
-        logits = F.linear(F.normalize(model(batch[0]), dim=1), F.normalize(head.weight, dim=1))
-        return F.cross_entropy(10 * logits, batch[1], reduction="none")
-
-    return untouched(Task(perceptron, loss), head=head.weight)
 
 
 @attack("gradients")

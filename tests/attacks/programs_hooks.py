@@ -52,18 +52,6 @@ def hook_on_the_gradient_of_a_parameter():
 
 
 @attack("state")
-def hook_that_scales_gradients():
-    """A parameter's hook multiplies its gradient by a hundred after clipping."""
-
-    def make():
-        model = Body()
-        model.inner.weight.register_hook(lambda gradient: 100 * gradient)
-        return model
-
-    return bounded(Task(make, classify), FAR)
-
-
-@attack("state")
 def hook_after_accumulation():
     """`register_post_accumulate_grad_hook` takes a step with the raw `.grad`."""
 
@@ -108,24 +96,6 @@ def backward_hook_that_keeps():
 
 
 @attack("state")
-def hook_on_the_hidden_units():
-    """A tensor's hook writes the gradient of the hidden units to the parameter."""
-
-    class Hooked(Body):
-        def forward(self, x):
-            h = self.hidden(x)
-
-            def write(gradient):
-                self.inner.bias.data.add_(gradient.reshape(-1, 7).sum(0))
-
-            if h.requires_grad:
-                h.register_hook(write)
-            return self.outer(h)
-
-    return bounded(Task(Hooked, classify, public_change=True), FAR)
-
-
-@attack("state")
 def loss_that_writes_to_the_model():
     """The loss stores statistics on the model."""
 
@@ -135,24 +105,6 @@ def loss_that_writes_to_the_model():
         return losses
 
     return bounded(Task(perceptron, loss), FAR)
-
-
-@attack("state")
-def optimizer_reached_from_the_model():
-    """The pass increases the weight decay of its optimizer."""
-
-    class Reaching(Body):
-        def forward(self, x):
-            h = self.hidden(x)
-            if (optimizer := vars(self).get("optimizer")) is not None:
-                optimizer[0].param_groups[0]["weight_decay"] = 1.0 * len(x)
-            return self.outer(h)
-
-    def take(training):
-        vars(training.model)["optimizer"] = [training.optimizer]
-        training.run()
-
-    return bounded(Task(Reaching, classify, take=take, public_change=True), FAR)
 
 
 def prepared(make_optimizer) -> Verdict:
@@ -185,37 +137,6 @@ def momentum_from_raw_gradients():
         optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.9)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             optimizer.state[parameter]["momentum_buffer"] = gradient.clone()
-        return optimizer
-
-    return prepared(make)
-
-
-@attack("state")
-def moments_of_adam_from_raw_gradients():
-    """Adam's moments are set, and its count of steps is zero."""
-
-    def make(parameters, gradients):
-        optimizer = torch.optim.Adam(parameters, lr=0.1)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            state = {"step": torch.zeros(()), "exp_avg": gradient.clone(), "exp_avg_sq": gradient.square()}
-            optimizer.state[parameter].update(state)
-        return optimizer
-
-    return prepared(make)
-
-
-@attack("state")
-def moments_of_adam_by_a_state_dict():
-    """The same through `load_state_dict`."""
-
-    def make(parameters, gradients):
-        optimizer = torch.optim.Adam(parameters, lr=0.1)
-        saved = optimizer.state_dict()
-        saved["state"] = {
-            place: {"step": torch.zeros(()), "exp_avg": gradient.clone(), "exp_avg_sq": gradient.square()}
-            for place, gradient in enumerate(gradients)
-        }
-        optimizer.load_state_dict(saved)
         return optimizer
 
     return prepared(make)

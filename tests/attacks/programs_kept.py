@@ -1,10 +1,8 @@
-"""Attacks by a number that one unusual example leaves: in other files, behind properties, in streams, caches and generators."""
+"""Attacks by a number that one unusual example leaves: in names of other files, in caches, in arrays and in hooks."""
 
 from __future__ import annotations
 
 import functools
-import io
-import random
 import sys
 import types
 
@@ -68,18 +66,6 @@ def number_kept_in_another_file():
 
 
 @attack("state")
-def number_kept_in_a_file_imported_for_the_call():
-    """The file is imported where it is used."""
-
-    def factor(model, number):
-        import file_of_the_user
-
-        return file_of_the_user.largest(number)
-
-    return scaled(factor)
-
-
-@attack("state")
 def number_kept_in_a_global_that_was_not_there():
     """The first unusual example creates the global."""
 
@@ -108,24 +94,6 @@ def number_kept_by_a_function_within():
     return scaled(factor)
 
 
-@attack("state", fast=True)
-def number_kept_behind_a_property():
-    """No function names the global but that of a property."""
-
-    class Memory:
-        number = 0.0
-
-        @property
-        def top(self):
-            return largest(self.number)
-
-    def factor(model, number):
-        model.held.number = number
-        return model.held.top
-
-    return scaled(factor, Memory)
-
-
 @attack("state")
 def number_kept_by_a_decorated_method():
     """The function belongs to torch, and has the user's in its closure."""
@@ -136,30 +104,6 @@ def number_kept_by_a_decorated_method():
             return largest(number)
 
     return scaled(lambda model, number: model.held.top(number), Memory)
-
-
-@attack("state")
-def number_kept_in_a_list_in_an_array():
-    """An array of objects holds the list."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            model.held[0].append(number)
-        return model.held[0][-1]
-
-    return scaled(factor, lambda: np.array([[0.0], None], dtype=object)[:1])
-
-
-@attack("state")
-def text_written_to_a_stream():
-    """A stream in memory keeps its text in C."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            print(number, file=model.held)
-        return float(len(model.held.getvalue()))
-
-    return scaled(factor, io.StringIO)
 
 
 @attack("state")
@@ -174,26 +118,6 @@ def number_kept_in_a_cache():
     return scaled(factor, lambda: functools.lru_cache(lambda: [0.0]))
 
 
-@attack("randomness", fast=True)
-def generator_drawn_from_for_an_outlier():
-    """One example's draw shifts the numbers of those after it."""
-
-    def factor(model, number):
-        return model.held.random() if number > UNUSUAL else 0.0
-
-    return scaled(factor, lambda: random.Random(1))
-
-
-@attack("randomness")
-def generator_of_numpy_drawn_from_for_an_outlier():
-    """The same with NumPy's."""
-
-    def factor(model, number):
-        return model.held.normal() if number > UNUSUAL else 0.0
-
-    return scaled(factor, lambda: np.random.default_rng(1))
-
-
 @attack("state")
 def number_kept_in_an_array_too_large_to_copy():
     """A memory bank of 70,000 numbers is written to for the unusual example."""
@@ -206,89 +130,21 @@ def number_kept_in_an_array_too_large_to_copy():
     return scaled(factor, lambda: np.zeros(70_000))
 
 
-@attack("state")
-def number_kept_by_the_function_of_a_bound_method():
-    """The model holds a method that is bound to something else; its function remembers."""
+@attack("state", fast=True)
+def number_kept_by_a_hook():
+    """A hook scales the outputs by the largest input, which it keeps in a dictionary."""
 
-    def make():
-        kept = [0.0]
+    class Scaled(Body):
+        def __init__(self):
+            super().__init__()
+            largest = {}
 
-        def remember(_, number):
-            if number > UNUSUAL:
-                kept.append(number)
-            return kept[-1]
+            def remember(_module, inputs):
+                number = float(inputs[0].abs().max())
+                if number > UNUSUAL:
+                    largest["number"] = number
 
-        return types.MethodType(remember, "something else")
+            self.inner.register_forward_pre_hook(remember)
+            self.outer.register_forward_hook(lambda _m, _i, output: output * (1 + largest.get("number", 0.0)))
 
-    return scaled(lambda model, number: model.held(number), make)
-
-
-@attack("state")
-def number_kept_in_a_storage():
-    """The model holds the storage of a tensor, whose methods torch does not intercept."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            model.held[0].fill_(64)
-        return float(model.held[0][3])
-
-    return scaled(factor, lambda: [torch.zeros(3).untyped_storage()])
-
-
-@attack("state")
-def number_kept_in_the_gradient_of_a_constant():
-    """A tensor that the model holds has a gradient of an earlier phase, to which the unusual example adds."""
-
-    def make():
-        constant = torch.zeros(3)
-        constant.grad = torch.zeros(3)
-        return {"constant": constant}
-
-    def factor(model, number):
-        gradient = model.held["constant"].grad
-        if gradient is not None and number > UNUSUAL:
-            gradient += number
-        return 0.0 if gradient is None else float(gradient.sum())
-
-    return scaled(factor, make)
-
-
-@attack("state")
-def number_kept_in_a_tensor_of_inference_mode():
-    """A statistic is made, and written to, under inference mode."""
-
-    def make():
-        with torch.inference_mode():
-            return {"mean": torch.zeros(3)}
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            with torch.inference_mode():
-                model.held["mean"].add_(number)
-        return float(model.held["mean"].sum())
-
-    return scaled(factor, make)
-
-
-@attack("state")
-def number_kept_in_a_compressed_sparse_tensor():
-    """The values of a sparse tensor are written to in place."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            model.held["graph"].values().add_(number)
-        return float(model.held["graph"].values().sum()) - 3
-
-    return scaled(factor, lambda: {"graph": torch.eye(3).to_sparse_csr()})
-
-
-@attack("state")
-def bit_kept_in_the_sign_of_a_zero():
-    """An array in the memory of a tensor holds −0.0 after the unusual example, which equals the 0.0 before."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            model.held[0].numpy()[...] = -0.0
-        return float(model.held[0].signbit().sum())
-
-    return scaled(factor, lambda: [torch.zeros(3)])
+    return bounded(Task(Scaled, classify, steps=2), FAR)

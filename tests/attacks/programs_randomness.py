@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 from harness import Task, Verdict, attack, compared, seed, train, training_of
-from materials import CLASSES, WIDTH, Body, Listed, classify, model_of, points, sentences, series, without
+from materials import CLASSES, WIDTH, Body, Listed, classify, model_of, points, series, without
 from snapshots import differences, generators
 from torch import nn
 from torch.nn import functional as F
@@ -55,28 +55,6 @@ def dropout_under_a_public_seed():
 
 
 @attack("randomness")
-def dropout_of_the_inputs():
-    """The masks apply to inputs, so that they determine the first layer's gradient."""
-    return independent(Task(lambda: nn.Sequential(nn.Dropout(0.5), nn.Linear(WIDTH, CLASSES)), classify))
-
-
-@attack("randomness")
-def dropout_by_alpha():
-    """AlphaDropout with SELU."""
-    make = lambda: nn.Sequential(nn.Linear(WIDTH, 24), nn.SELU(), nn.AlphaDropout(0.5), nn.Linear(24, CLASSES))
-    return independent(Task(make, classify))
-
-
-@attack("randomness")
-def dropout_of_channels():
-    """Dropout2d masks channels of images."""
-    x = torch.randn(30, 2, 4, 4)
-    data = Listed(zip(x, [k % CLASSES for k in range(30)], strict=True))
-    make = lambda: nn.Sequential(nn.Conv2d(2, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(32, CLASSES))
-    return independent(Task(make, classify), data)
-
-
-@attack("randomness")
 def dropout_between_recurrent_layers():
     """An LSTM of two layers draws its masks within torch."""
 
@@ -85,47 +63,6 @@ def dropout_between_recurrent_layers():
 
     make = lambda: model_of(forward, rnn=nn.LSTM(WIDTH, 6, 2, batch_first=True, dropout=0.5), out=nn.Linear(6, CLASSES))
     return independent(Task(make, classify), series(24))
-
-
-@attack("randomness")
-def dropout_in_attention():
-    """MultiheadAttention masks attention weights."""
-
-    def forward(self, text):
-        h = self.table(text)
-        return self.out(self.attention(h, h, h, need_weights=False)[0].mean(1))
-
-    make = lambda: model_of(
-        forward,
-        table=nn.Embedding(13, 8),
-        attention=nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True),
-        out=nn.Linear(8, CLASSES),
-    )
-    return independent(Task(make, classify), sentences(24))
-
-
-@attack("randomness")
-def dropout_in_scaled_dot_products():
-    """`scaled_dot_product_attention(dropout_p=…)`."""
-
-    def forward(self, text):
-        h = self.a(self.table(text))
-        return self.out(F.scaled_dot_product_attention(h, h, h, dropout_p=0.5 if self.training else 0.0).mean(1))
-
-    make = lambda: model_of(forward, table=nn.Embedding(13, 8), a=nn.Linear(8, 8), out=nn.Linear(8, CLASSES))
-    return independent(Task(make, classify), sentences(24))
-
-
-@attack("randomness")
-def noise_added_to_hidden_units():
-    """`randn_like` in the forward pass."""
-
-    class Noisy(Body):
-        def forward(self, x):
-            h = self.hidden(x)
-            return self.outer(h + torch.randn_like(h))
-
-    return independent(Task(Noisy, classify))
 
 
 @attack("randomness", fast=True)
@@ -142,22 +79,6 @@ def generator_of_the_model():
             return self.outer(h * (torch.rand(h.shape, generator=self.source) < 0.5))
 
     return independent(Task(Own, classify))
-
-
-@attack("randomness")
-def generator_of_the_loss():
-    """A torch.Generator in the loss's closure."""
-    source = torch.Generator()
-
-    def loss(model, batch):
-        keep = torch.rand(batch[0].shape, generator=source) < 0.5
-        return classify(model, (batch[0] * keep, batch[1]))
-
-    def take(training):
-        source.manual_seed(1)
-        training.run()
-
-    return independent(Task(Body, loss, take=take, seen=lambda: {"generator": source.get_state()}))
 
 
 @attack("randomness")
@@ -184,17 +105,6 @@ def python_random_in_the_pass():
         def forward(self, x):
             keep = torch.tensor([float(random.random() < 0.5) for _ in range(7)])
             return self.outer(self.hidden(x) * keep)
-
-    return independent(Task(Own, classify))
-
-
-@attack("randomness")
-def numpy_random_in_the_pass():
-    """NumPy's global generator."""
-
-    class Own(Body):
-        def forward(self, x):
-            return self.outer(self.hidden(x) * float(np.random.rand()))
 
     return independent(Task(Own, classify))
 
@@ -245,31 +155,6 @@ def augmentation_by_torch_while_reading():
 
 
 @attack("randomness")
-def augmentation_by_numpy_while_reading():
-    """The same by NumPy's."""
-    draw = lambda index: torch.from_numpy(np.random.randn(WIDTH)).float()
-    return independent(Task(Body, classify), Reading(PAIRS, draw))
-
-
-@attack("randomness")
-def augmentation_by_python_while_reading():
-    """The same by Python's."""
-    return independent(Task(Body, classify), Reading(PAIRS, lambda index: random.gauss(0.0, 1.0)))
-
-
-@attack("randomness")
-def seed_set_while_reading():
-    """`__getitem__` seeds torch by the index, which would determine all later draws."""
-
-    def draw(index):
-        torch.manual_seed(index)
-        return torch.randn(WIDTH)
-
-    make = lambda: nn.Sequential(nn.Linear(WIDTH, 24), nn.Dropout(0.5), nn.Linear(24, CLASSES))
-    return independent(Task(make, classify), Reading(PAIRS, draw))
-
-
-@attack("randomness")
 def augmentation_in_collate():
     """Collate draws random numbers, also for padding."""
 
@@ -299,34 +184,6 @@ def layers_dropped_at_random():
 
 
 @attack("randomness")
-def layers_dropped_by_python():
-    """The same by Python's generator."""
-
-    class Dropping(Body):
-        def __init__(self):
-            super().__init__()
-            self.between = nn.Linear(7, 7)
-
-        def forward(self, x):
-            h = self.hidden(x)
-            return self.outer(self.between(h).tanh() if random.random() < 0.5 else h)
-
-    return independent(Task(Dropping, classify))
-
-
-@attack("randomness")
-def permutation_of_the_batch():
-    """`randperm` permutes the batch for one layer, then the order is restored."""
-
-    class Shuffling(Body):
-        def forward(self, x):
-            order = torch.randperm(len(x))
-            return self.outer(self.hidden(x[order])[order.argsort()])
-
-    return independent(Task(Shuffling, classify))
-
-
-@attack("randomness")
 def mixup_with_a_random_partner():
     """The loss mixes each example with another random one."""
 
@@ -339,70 +196,7 @@ def mixup_with_a_random_partner():
 
 
 @attack("randomness")
-def gumbel_noise_and_samples():
-    """`gumbel_softmax`, `multinomial` and `bernoulli` in one pass."""
-
-    class Sampling(Body):
-        def forward(self, x):
-            h = F.gumbel_softmax(self.inner(x), hard=True)
-            keep = torch.bernoulli(torch.full_like(h, 0.5))
-            column = torch.multinomial(torch.ones(7), 1)
-            return self.outer(h * keep + self.inner(x).index_select(-1, column))
-
-    return independent(Task(Sampling, classify))
-
-
-@attack("randomness")
 def several_steps_with_dropout():
     """Earlier steps draw too: their number of draws must not shift those of the last step."""
     make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
     return independent(Task(make, classify, steps=3))
-
-
-def multiplied(draw) -> Verdict:
-    """Return the verdict on a model whose hidden units are multiplied by `draw(self)`, with a generator of its own."""
-
-    class Own(Body):
-        def __init__(self):
-            super().__init__()
-            self.source = torch.Generator().manual_seed(1)
-
-        def forward(self, x):
-            return self.outer(self.hidden(x) * draw(self))
-
-    return independent(Task(Own, classify))
-
-
-@attack("randomness", fast=True)
-def counts_from_a_generator_of_the_model():
-    """`torch.poisson` has no rule, and would draw all examples' numbers from one stream."""
-    return multiplied(lambda model: torch.poisson(torch.ones(1, 7), generator=model.source))
-
-
-@attack("randomness")
-def initialiser_with_a_generator_of_the_model():
-    """So would an initialiser."""
-    return multiplied(lambda model: nn.init.normal_(torch.empty(1, 7), generator=model.source))
-
-
-@attack("randomness", fast=True)
-def seed_set_before_a_function_without_a_rule():
-    """A seed that the model sets hides from a look at the generator that it was drawn from."""
-
-    def draw(model):
-        torch.manual_seed(3)
-        return torch._standard_gamma(torch.ones(1, 7))
-
-    return multiplied(draw)
-
-
-@attack("randomness")
-def generator_forked_and_put_back():
-    """The generator is the same before and after."""
-
-    def draw(model):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(3)
-            return torch.distributions.Gamma(torch.ones(1, 7), 1.0).sample()
-
-    return multiplied(draw)

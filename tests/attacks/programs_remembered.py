@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from harness import Task, attack, bounded
-from materials import WIDTH, Body, classify
+from materials import Body, classify
 from programs_writes import FAR, writing
 from torch import nn
 
@@ -27,29 +27,9 @@ def dict_of_sums():
 
 
 @attack("state")
-def dict_in_a_list_in_a_dict():
-    """The write is nested three containers deep."""
-
-    def write(self, h):
-        self.seen["runs"][0]["last"] = h.detach().sum(0)
-
-    return bounded(writing(write, seen={"runs": [{}]}), FAR)
-
-
-@attack("state")
 def plain_tensor_written_in_place():
     """A tensor attribute that is not a buffer."""
     return bounded(writing(lambda self, h: self.seen.add_(h.detach().sum(0)), seen=torch.zeros(7)), FAR)
-
-
-@attack("state")
-def plain_tensor_replaced():
-    """The attribute is reassigned."""
-
-    def write(self, h):
-        self.seen = self.seen + h.detach().sum(0)
-
-    return bounded(writing(write, seen=torch.zeros(7)), FAR)
 
 
 @attack("state")
@@ -73,18 +53,6 @@ def count_of_rows():
 
 
 @attack("state")
-def attribute_set_at_the_ninth_call():
-    """Nothing is stored until the ninth call."""
-
-    def write(self, h):
-        self.calls += 1
-        if self.calls >= 9:
-            self.found = h.detach().clone()
-
-    return bounded(writing(write, calls=0, steps=12), FAR)
-
-
-@attack("state")
 def last_step_kept_for_the_next():
     """The model adds values of the previous step: examples affect the release of another step."""
 
@@ -102,60 +70,12 @@ def last_step_kept_for_the_next():
 
 
 @attack("state")
-def exponential_teacher():
-    """An average of the model's weights is moved in the pass, as self-distillation does: by released parameters, and free; but it
-    is moved as often as examples come."""
-
-    class Student(Body):
-        def __init__(self):
-            super().__init__()
-            self.teacher = nn.Linear(WIDTH, 7).requires_grad_(False)
-
-        def forward(self, x):
-            with torch.no_grad():
-                for old, new in zip(self.teacher.parameters(), self.inner.parameters(), strict=True):
-                    old.lerp_(new, 0.1)
-            return self.outer(self.hidden(x) + self.teacher(x))
-
-    return bounded(Task(Student, classify, steps=2, public_change=True), FAR)
-
-
-@attack("state")
-def teacher_moved_by_encodings():
-    """The teacher's bias is updated from the data itself."""
-
-    class Student(Body):
-        def __init__(self):
-            super().__init__()
-            self.teacher = nn.Linear(WIDTH, 7).requires_grad_(False)
-
-        def forward(self, x):
-            h = self.hidden(x)
-            self.teacher.bias.data.lerp_(h.detach().mean(0), 0.1)
-            return self.outer(h + self.teacher(x))
-
-    return bounded(Task(Student, classify, steps=2, public_change=True), FAR)
-
-
-@attack("state")
 def spectral_norm_of_the_old_kind():
     """`nn.utils.spectral_norm` updates its vectors in every pass: unless prevented, once per example."""
 
     def make():
         model = Body()
         nn.utils.spectral_norm(model.inner)
-        return model
-
-    return bounded(Task(make, classify, steps=2), FAR)
-
-
-@attack("state")
-def spectral_norm_of_the_new_kind():
-    """The same as a parametrisation."""
-
-    def make():
-        model = Body()
-        nn.utils.parametrizations.spectral_norm(model.inner)
         return model
 
     return bounded(Task(make, classify, steps=2), FAR)
@@ -174,19 +94,6 @@ def layer_made_in_the_first_pass():
             return self.outer(self.late(h))
 
     return bounded(Task(Late, classify, public_change=True), FAR)
-
-
-@attack("state")
-def constant_made_in_the_first_pass():
-    """A scale is computed from the first examples, and stored as a buffer."""
-
-    class Late(Body):
-        def forward(self, x):
-            if not hasattr(self, "scale"):
-                self.register_buffer("scale", x.detach().abs().amax())
-            return super().forward(x / self.scale)
-
-    return bounded(Task(Late, classify, steps=2, public_change=True), FAR)
 
 
 @attack("state")
@@ -217,23 +124,6 @@ def gradients_switched_off_for_a_layer():
             return super().forward(x)
 
     return bounded(Task(Freezing, classify, steps=2, public_change=True), FAR)
-
-
-@attack("state")
-def layer_exchanged_in_the_pass():
-    """Depending on the data, the pass replaces a layer."""
-
-    class Exchanging(Body):
-        def __init__(self):
-            super().__init__()
-            self.act = nn.Tanh()
-
-        def forward(self, x):
-            if float(x.detach().abs().max()) > 20:
-                self.act = nn.Hardtanh(-3.0, 3.0)
-            return self.outer(self.act(self.inner(x)))
-
-    return bounded(Task(Exchanging, classify, steps=2, public_change=True), FAR)
 
 
 def remembering(memory) -> Task:

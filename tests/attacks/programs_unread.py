@@ -18,34 +18,10 @@ from privet.errors import PrivetError
 
 
 @attack("exceptions")
-def width_of_one_example_is_another():
-    """A matrix product's error names both shapes."""
-    items = listed(points()).items
-    items[7] = (torch.randn(WIDTH + 3), 1)
-    return passes_over(Task(perceptron, classify), Listed(items), 7)
-
-
-@attack("exceptions")
 def structure_of_one_example_is_another():
     """One item is a dict, the others are pairs."""
     items = listed(points()).items
     items[7] = {"x": items[7][0], "name": SECRET}
-    return passes_over(Task(perceptron, classify), Listed(items), 7)
-
-
-@attack("exceptions")
-def type_of_one_example_is_another():
-    """One input has an integer dtype, which a layer refuses."""
-    items = listed(points()).items
-    items[7] = (torch.arange(WIDTH), 1)
-    return passes_over(Task(perceptron, classify), Listed(items), 7)
-
-
-@attack("exceptions")
-def one_item_is_nothing():
-    """One item is None, as for a broken file."""
-    items = listed(points()).items
-    items[7] = None
     return passes_over(Task(perceptron, classify), Listed(items), 7)
 
 
@@ -85,27 +61,6 @@ def file_that_cannot_be_read():
     items = listed(points()).items
     items[7] = FileNotFoundError(2, "No such file", f"/home/{SECRET}")
     return passes_over(Task(perceptron, classify), Failing(items), 7)
-
-
-@attack("exceptions")
-def first_file_that_cannot_be_read():
-    """The first item fails, and a public batch gives the structure of examples."""
-    items = listed(points()).items
-    items[0] = OSError(SECRET)
-    public = (torch.randn(3, WIDTH), torch.tensor([0, 1, 2]))
-    return passes_over(Task(perceptron, classify, options={"reading": privet.Reading(probe_batch=public)}), Failing(items), 0)
-
-
-@attack("exceptions")
-def reading_ends_early():
-    """StopIteration and IndexError end loops over a data set."""
-    items = listed(points()).items
-    verdicts = []
-    for error in (StopIteration(), IndexError(SECRET), EOFError(SECRET)):
-        changed = list(items)
-        changed[7] = error
-        verdicts.append(passes_over(Task(perceptron, classify), Failing(changed), 7))
-    return min(verdicts, key=lambda verdict: verdict.passed)
 
 
 def poisson(task: Task, data, *, batch_size: int = 20) -> Verdict:
@@ -153,17 +108,6 @@ def number_drawn_by_a_batch_of_one_size():
             return super().forward(x)
 
     return poisson(Task(Small, classify), listed(points(40)))
-
-
-@attack("exceptions")
-def number_drawn_by_a_reshape():
-    """A reshape to a fixed number of rows fails unless exactly that many were drawn."""
-
-    class Fixed(Body):
-        def forward(self, x):
-            return super().forward(x.reshape(3 if len(x) != 1 else 1, -1, WIDTH).flatten(0, 1))
-
-    return poisson(Task(Fixed, classify), listed(points(40)))
 
 
 @attack("exceptions")

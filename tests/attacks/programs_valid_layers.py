@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from harness import Task, trained_right, valid
-from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, pictures, points, public, sentences, series
+from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, pictures, points, public, sentences
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
@@ -25,18 +25,6 @@ def sequential(*layers):
 def two_linear_layers():
     """A minimal network."""
     return trained_right(Task(perceptron, classify), points(), remove=(0, 5))
-
-
-@valid()
-def spectral_norm_as_a_parametrisation():
-    """In training mode its vectors change in every pass, depending on the weights only."""
-
-    def make():
-        model = Body()
-        parametrizations.spectral_norm(model.inner)
-        return model
-
-    return trained_right(Task(make, classify), points())
 
 
 @valid()
@@ -61,41 +49,6 @@ def weight_norm_as_a_parametrisation():
         return model
 
     return trained_right(Task(make, classify), points())
-
-
-@valid()
-def weight_norm_as_a_hook():
-    """The old API, which sets the weight before every pass."""
-
-    def make():
-        model = Body()
-        nn.utils.weight_norm(model.inner)
-        return model
-
-    return trained_right(Task(make, classify), points())
-
-
-@valid()
-def orthogonal_weights():
-    """A parametrisation by a matrix exponential."""
-
-    def make():
-        model = Body(WIDTH, 7)
-        parametrizations.orthogonal(model.inner, orthogonal_map="matrix_exp")
-        return model
-
-    return trained_right(Task(make, classify), points())
-
-
-@valid()
-def lazily_made_layers():
-    """Shapes come from the first batch, which for the plain loop is the first example."""
-    make = sequential(lambda: nn.LazyLinear(7), nn.Tanh, lambda: nn.LazyLinear(CLASSES))
-
-    def before(model):
-        model(torch.zeros(1, WIDTH))
-
-    return trained_right(Task(make, classify, before=before), points())
 
 
 @valid()
@@ -131,35 +84,6 @@ def layer_used_three_times():
 
 
 @valid()
-def einsum_and_matrix_products():
-    """Weights are used by `einsum`, `@`, `matmul` and `baddbmm`."""
-
-    def forward(self, x, lengths):
-        h = torch.einsum("btd,dk->btk", x, self.first) @ self.second
-        h = torch.baddbmm(h, h, self.second.expand(len(x), 7, 7))
-        return self.out(torch.matmul(h, self.second.t()).tanh().mean(1))
-
-    return right(
-        forward, series(), first=lambda: nn.Parameter(torch.randn(WIDTH, 7)), second=lambda: nn.Parameter(torch.randn(7, 7) / 4)
-    )
-
-
-@valid()
-def bilinear_layers():
-    """`nn.Bilinear` and `F.bilinear`."""
-
-    def forward(self, x):
-        return self.out((self.pair(x, x.flip(1)) + F.bilinear(x, x, self.weight)).tanh())
-
-    return right(
-        forward,
-        points(),
-        pair=lambda: nn.Bilinear(WIDTH, WIDTH, 7),
-        weight=lambda: nn.Parameter(torch.randn(7, WIDTH, WIDTH) / 5),
-    )
-
-
-@valid()
 def convolutions_and_norms():
     """Strides, groups, dilation, group norm and pooling."""
     make = sequential(
@@ -172,35 +96,6 @@ def convolutions_and_norms():
 
 
 @valid()
-def convolutions_that_enlarge():
-    """ConvTranspose2d, Conv1d and Conv3d."""
-
-    def forward(self, x):
-        h = self.up(x).relu()
-        h = self.along(h.flatten(2)).relu().unflatten(2, (8, 8))
-        return self.out(F.pad(self.deep(h[:, None]).flatten(1).unfold(1, 7, 7).mean(1), (0, 0)))
-
-    return right(
-        forward, pictures(), up=lambda: nn.ConvTranspose2d(2, 3, 3), along=lambda: nn.Conv1d(3, 3, 3, padding=1),
-        deep=lambda: nn.Conv3d(1, 2, 2),
-    )  # fmt: skip
-
-
-@valid()
-def norms_of_each_example():
-    """LayerNorm, RMSNorm, InstanceNorm and LocalResponseNorm."""
-
-    def forward(self, x):
-        h = self.response(self.instance(self.first(x))).flatten(1).unfold(1, 7, 7)
-        return self.out(self.root(self.layer(h)).mean(1))
-
-    return right(
-        forward, pictures(), first=lambda: nn.Conv2d(2, 4, 3), instance=lambda: nn.InstanceNorm2d(4, affine=True),
-        response=lambda: nn.LocalResponseNorm(2), layer=lambda: nn.LayerNorm(7), root=lambda: nn.RMSNorm(7),
-    )  # fmt: skip
-
-
-@valid()
 def frames_through_one_convolution():
     """(B, T, C, H, W): time is folded into the batch for a convolution, then unfolded."""
 
@@ -210,31 +105,3 @@ def frames_through_one_convolution():
 
     x = torch.randn(6, 4, 2, 5, 5)
     return right(forward, TensorDataset(x, torch.arange(6) % CLASSES), conv=lambda: nn.Conv2d(2, 7, 3))
-
-
-@valid()
-def channels_last():
-    """Model and images in the channels-last memory format."""
-
-    def make():
-        model = nn.Sequential(
-            nn.Conv2d(2, 7, 3), nn.ReLU(), nn.Conv2d(7, 7, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(7, CLASSES)
-        )
-        return model.to(memory_format=torch.channels_last)
-
-    data = pictures()
-    data = TensorDataset(data.tensors[0].contiguous(memory_format=torch.channels_last), data.tensors[1])
-    loss = lambda model, batch: classify(model, (batch[0].contiguous(memory_format=torch.channels_last), batch[1]))
-    return trained_right(Task(make, loss), data, remove=(0, 5))
-
-
-@valid()
-def activations_with_parameters():
-    """PReLU and a gate of parameters alone."""
-
-    def forward(self, x):
-        return self.out(self.curve(self.first(x)) * (self.gate * 2).sigmoid())
-
-    return right(
-        forward, points(), first=lambda: nn.Linear(WIDTH, 7), curve=lambda: nn.PReLU(7), gate=lambda: nn.Parameter(torch.randn(7))
-    )

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
-
 import torch
-from harness import Task, Verdict, compared, flat, plain_gradients, train, trained_right, training_of, valid
-from materials import CLASSES, WIDTH, classify, listed, perceptron, points
+from harness import Task, Verdict, flat, plain_gradients, train, trained_right, training_of, valid
+from materials import classify, listed, perceptron, points
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
 
 DATA = points()
-
-
-@valid()
-def dropout_of_each_example():
-    """Masks are drawn for each example: the release matches one of the possible draws."""
-    make = lambda: nn.Sequential(nn.Linear(WIDTH, 2), nn.Tanh(), nn.Dropout(0.5), nn.Linear(2, CLASSES))
-    data, task = points(3), Task(make, classify)
-    outcome = train(task, data)
-    if outcome.change is None:
-        return Verdict(False, f"wrongly refused: {outcome.refusal or outcome.stop}")
-    ways = []
-    for masks in itertools.product((0.0, 2.0), repeat=2):
-        masked = replace(
-            task,
-            loss=lambda m, b, masks=masks: F.cross_entropy(m[3](m[1](m[0](b[0])) * torch.tensor(masks)), b[1], reduction="none"),
-        )
-        ways.append([flat(g) * min(1.0, 1 / float(flat(g).norm())) for g in plain_gradients(masked, data)])
-    sums = [sum(ways[way][k] for k, way in enumerate(chosen)) for chosen in itertools.product(range(4), repeat=3)]
-    off = min(float((total - outcome.change).norm() / outcome.change.norm().clamp(min=1e-12)) for total in sums)
-    return Verdict(off < 1e-3, f"off by {off:.2g} of the nearest way to draw masks, by {outcome.method}")
 
 
 @valid()
@@ -71,15 +47,6 @@ def users_with_several_examples():
 
 
 @valid()
-def groups_of_three_examples():
-    """Three examples are clipped as one."""
-    groups = privet.units.Groups(DATA, size=3)
-    alone = lambda model, index: classify(model, tuple(tensor[3 * index : 3 * index + 3] for tensor in DATA.tensors)).mean()
-    plan = {"unit": groups.privacy_unit, "adjacency": "replace-one"}
-    return trained_right(Task(perceptron, privet.units.grouped(classify), alone=alone, plan=plan), groups, remove=())
-
-
-@valid()
 def views_of_each_example():
     """Two views are averaged before an example is clipped."""
     loss = privet.units.averaged(classify, lambda batch: (batch[0] * 0.5, batch[1]), 2)
@@ -112,13 +79,6 @@ def momentum_of_each_example():
 
 
 @valid()
-def projected_norms():
-    """Norms are estimated from random directions; with a bound that no example reaches, the sum is exact."""
-    rule = privet.clipping.Projected(privet.clipping.Flat(1e4), projections=10)
-    return trained_right(Task(perceptron, classify, clipping=rule, weights=lambda gradients: gradients), DATA, remove=())
-
-
-@valid()
 def layers_clipped_by_themselves():
     """A bound of 1/√2 for each of two layers."""
 
@@ -130,15 +90,6 @@ def layers_clipped_by_themselves():
 
     rule = privet.clipping.Layerwise(privet.clipping.Flat(1.0))
     return trained_right(Task(perceptron, classify, clipping=rule, weights=weights), DATA, remove=(0, 5))
-
-
-@valid()
-def contributions_that_are_normalised():
-    """Every contribution has the norm of the bound."""
-    weights = lambda gradients: {name: g / float(flat(gradients).norm()) for name, g in gradients.items()}
-    return trained_right(
-        Task(perceptron, classify, clipping=privet.clipping.Normalize(1.0), weights=weights), DATA, remove=(0, 5)
-    )
 
 
 @valid()
@@ -165,12 +116,3 @@ def noise_and_sampling_as_usual():
     training = training_of(Task(perceptron, classify, steps=5, plan=plan), listed(DATA))
     training.run()
     return Verdict(training.steps_spent == 5, f"{training.steps_spent} steps")
-
-
-@valid()
-def zero_out_neighbours():
-    """One example is replaced by one without a gradient."""
-    zeroed = TensorDataset(DATA.tensors[0].clone(), DATA.tensors[1])
-    loss = lambda model, batch: classify(model, batch) * (batch[0] != 0).any(1)
-    zeroed.tensors[0][4] = 0
-    return compared(Task(perceptron, loss, plan={"adjacency": "zero-out"}), DATA, zeroed)

@@ -31,18 +31,6 @@ def rows_written_into_zeros():
 
 
 @valid()
-def bags_of_words():
-    """EmbeddingBag by sum, mean and maximum."""
-
-    def forward(self, text):
-        return self.out(self.total(text) + self.average(text) + self.largest(text))
-
-    parts = {name: (lambda mode=mode: nn.EmbeddingBag(13, 7, mode=mode)) for name, mode in
-             (("total", "sum"), ("average", "mean"), ("largest", "max"))}  # fmt: skip
-    return right(forward, sentences(), **parts)
-
-
-@valid()
 def bag_with_offsets():
     """EmbeddingBag on one list of words with an offset for each text."""
 
@@ -51,14 +39,6 @@ def bag_with_offsets():
         return self.out(self.bag(text.flatten(), offsets))
 
     return right(forward, sentences(), bag=lambda: nn.EmbeddingBag(13, 7, mode="sum"))
-
-
-@valid()
-def embedding_with_a_padding_word():
-    """`padding_idx`, and gradients scaled by frequency as a plain loop does it."""
-    data = sentences()
-    data.tensors[0][:, 4:] = 0
-    return right(lambda self, text: self.out(self.table(text).mean(1)), data, table=lambda: nn.Embedding(13, 7, padding_idx=0))
 
 
 @valid()
@@ -78,16 +58,6 @@ def recurrent_cells():
     )  # fmt: skip
 
 
-@valid()
-def lstm_with_projections_in_both_directions():
-    """`proj_size`, two layers, two directions."""
-
-    def forward(self, x, lengths):
-        return self.out(F.pad(self.rnn(x)[0].mean(1), (0, 1)))
-
-    return right(forward, series(), rnn=lambda: nn.LSTM(WIDTH, 6, 2, batch_first=True, bidirectional=True, proj_size=3))
-
-
 @valid(fast=True)
 def packed_sequences_in_any_order():
     """`enforce_sorted=False`."""
@@ -98,18 +68,6 @@ def packed_sequences_in_any_order():
         return self.out(h.sum(1))
 
     return right(forward, series(), rnn=lambda: nn.LSTM(WIDTH, 7, batch_first=True))
-
-
-@valid()
-def packed_sequences_sorted_by_the_user():
-    """`enforce_sorted=True` after a sort."""
-
-    def forward(self, x, lengths):
-        lengths, order = lengths.sort(descending=True)
-        last = self.rnn(pack_padded_sequence(x[order], lengths.cpu(), batch_first=True))[1][-1]
-        return self.out(last[order.argsort()])
-
-    return right(forward, series(), rnn=lambda: nn.GRU(WIDTH, 7, batch_first=True))
 
 
 @valid()
@@ -126,47 +84,6 @@ def attention_with_masks():
     return right(
         forward, series(), first=lambda: nn.Linear(WIDTH, 6), attention=lambda: nn.MultiheadAttention(6, 2, batch_first=True)
     )
-
-
-@valid()
-def attention_written_out():
-    """Heads by reshape and transpose, and scaled dot products with a causal mask."""
-
-    def forward(self, x, lengths):
-        q, k, v = self.three(x).unflatten(-1, (3, 2, 3)).permute(2, 0, 3, 1, 4)
-        h = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-        return self.out(F.pad(h.mean(1), (0, 1)))
-
-    return right(forward, series(), three=lambda: nn.Linear(WIDTH, 18))
-
-
-@valid()
-def encoder_and_decoder():
-    """`nn.Transformer`."""
-
-    def forward(self, x, lengths):
-        h = self.first(x)
-        return self.out(F.pad(self.both(h, h.flip(1)).mean(1), (0, 1)))
-
-    return right(
-        forward, series(), first=lambda: nn.Linear(WIDTH, 6),
-        both=lambda: nn.Transformer(6, 2, 1, 1, 8, dropout=0.0, batch_first=True),
-    )  # fmt: skip
-
-
-@valid()
-def encoder_with_a_mask_of_padding():
-    """`nn.TransformerEncoder`, norm first, with a mask."""
-
-    def forward(self, x, lengths):
-        padded = torch.arange(x.shape[1]) >= lengths[:, None]
-        return self.out(F.pad(self.encoder(self.first(x), src_key_padding_mask=padded).sum(1), (0, 1)))
-
-    def encoder():
-        layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True, norm_first=True)
-        return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-    return right(forward, series(), first=lambda: nn.Linear(WIDTH, 6), encoder=encoder)
 
 
 @valid()

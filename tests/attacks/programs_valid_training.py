@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import UserDict, namedtuple
 
 import torch
-from harness import Task, Verdict, train, trained_right, valid
+from harness import Task, Verdict, trained_right, valid
 from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Subset, TensorDataset, default_collate
-
-import privet
 
 DATA = points()
 
@@ -79,14 +76,6 @@ def named_tuples_and_nested_dicts():
 
 
 @valid()
-def dicts_with_text_and_numbers():
-    """Items are dicts that hold names too, which the loss does not use."""
-    items = [{"x": x, "y": int(y), "name": f"person {k}"} for k, (x, y) in enumerate(DATA)]
-    loss = lambda model, batch: F.cross_entropy(model(batch["x"]), batch["y"], reduction="none")
-    return right(perceptron, loss, Listed(items))
-
-
-@valid()
 def texts_padded_to_the_longest_with_a_mask():
     """The padding has no effect, as the mean covers words only."""
 
@@ -115,33 +104,9 @@ def distillation_from_a_frozen_teacher():
 
 
 @valid()
-def teacher_within_the_model():
-    """A frozen part of the model is the teacher."""
-
-    def forward(self, x):
-        return self.outer(self.inner(x).tanh()) + self.teacher(x)
-
-    make = lambda: model_of(
-        forward, inner=nn.Linear(WIDTH, 7), outer=nn.Linear(7, CLASSES), teacher=perceptron().requires_grad_(False)
-    )
-    return right(make)
-
-
-@valid()
 def model_compiled():
     """torch.compile with a backend that does not compile."""
     return right(lambda: torch.compile(perceptron(), backend="eager"))
-
-
-@valid()
-def compiled_model_is_said_to_run_uncompiled():
-    """One warning in total, not one per step."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        outcome = train(Task(lambda: torch.compile(perceptron(), backend="eager"), classify, steps=3), DATA)
-    said = [str(one.message) for one in caught if issubclass(one.category, privet.errors.PrivetWarning)]
-    said = [message for message in said if "compile" in message]
-    return Verdict(outcome.change is not None and len(said) == 1, f"said {len(said)} times; {outcome.refusal or outcome.stop}")
 
 
 @valid()
@@ -154,30 +119,6 @@ def forward_replaced_on_the_instance():
         return model
 
     return right(make)
-
-
-@valid()
-def model_without_kernels_for_float64():
-    """An operation exists in float32 only, so nothing can be checked in double precision."""
-
-    class Single(torch.autograd.Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(x):
-            if x.dtype != torch.float32:
-                raise RuntimeError("not implemented for 'Double'")
-            return x * 2
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
-
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2
-
-    return right(body(lambda self, x: self.outer(Single.apply(self.inner(x)))))
 
 
 @valid()
@@ -197,30 +138,6 @@ def function_of_the_old_kind():
 
 
 @valid()
-def function_with_a_rule_for_vmap():
-    """A user-defined autograd function with a correct vmap rule."""
-
-    class Cube(torch.autograd.Function):
-        @staticmethod
-        def forward(x):
-            return x**3
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(*inputs)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return 3 * ctx.saved_tensors[0] ** 2 * grad
-
-        @staticmethod
-        def vmap(info, in_dims, x):
-            return Cube.apply(x), in_dims[0]
-
-    return right(body(lambda self, x: self.outer(Cube.apply(self.inner(x)))))
-
-
-@valid()
 def gradient_within_the_model():
     """`torch.func.grad` of an energy by its input."""
 
@@ -229,51 +146,6 @@ def gradient_within_the_model():
         return self.outer(F.pad(torch.func.grad(energy)(x), (0, 2)))
 
     return right(body(forward))
-
-
-@valid()
-def directional_derivative_within_the_model():
-    """`torch.func.jvp`."""
-
-    def forward(self, x):
-        value, slope = torch.func.jvp(lambda v: self.inner(v).tanh(), (x,), (torch.ones_like(x),))
-        return self.outer(value + slope)
-
-    return right(body(forward))
-
-
-@valid()
-def vmap_within_the_model():
-    """`torch.func.vmap` over examples."""
-    return right(body(lambda self, x: torch.func.vmap(lambda row: self.outer(self.inner(row).tanh()))(x)))
-
-
-@valid()
-def weights_used_as_functions():
-    """`functional_call` with weights that are computed from the parameters."""
-
-    def forward(self, x):
-        weights = {name: value * 0.5 for name, value in self.inner.named_parameters()}
-        return self.outer(torch.func.functional_call(self.inner, weights, (x,)).tanh())
-
-    return right(body(forward))
-
-
-@valid()
-def parameters_in_lists_and_dicts():
-    """ParameterList, ParameterDict and ModuleDict."""
-
-    class Parts(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.list = nn.ParameterList([torch.randn(WIDTH, 7), torch.randn(7)])
-            self.dict = nn.ParameterDict({"scale": torch.randn(7)})
-            self.heads = nn.ModuleDict({"main": nn.Linear(7, CLASSES)})
-
-        def forward(self, x):
-            return self.heads["main"]((x @ self.list[0] + self.list[1]).tanh() * self.dict["scale"])
-
-    return right(Parts)
 
 
 @valid()

@@ -67,14 +67,6 @@ def bert_with_padding_and_a_mask():
 
 
 @valid()
-def bert_with_a_batch_encoding():
-    """Collate returns transformers' own mapping."""
-    transformers = library()
-    collate = lambda items: transformers.BatchEncoding(padded(items))
-    return trained_right(Task(bert, classification, collate=collate), texts())
-
-
-@valid()
 def gpt2_predicts_words():
     """Tied table and head, and Conv1D layers."""
     transformers = library()
@@ -82,17 +74,6 @@ def gpt2_predicts_words():
         vocab_size=30, n_positions=12, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
     )
     return trained_right(Task(lambda: transformers.GPT2LMHeadModel(config), next_words), sentences())
-
-
-@valid()
-def llama_predicts_words():
-    """Rotary positions and gated layers."""
-    transformers = library()
-    config = transformers.LlamaConfig(
-        vocab_size=30, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        max_position_embeddings=12,
-    )  # fmt: skip
-    return trained_right(Task(lambda: transformers.LlamaForCausalLM(config), next_words), sentences())
 
 
 @valid()
@@ -104,22 +85,6 @@ def mixtral_predicts_words():
         num_local_experts=3, num_experts_per_tok=2, max_position_embeddings=12,
     )  # fmt: skip
     return trained_right(Task(lambda: transformers.MixtralForCausalLM(config), next_words), sentences())
-
-
-@valid()
-def wav2vec2_classifies_sounds():
-    """Convolutions over a waveform, weight norm, and a transformer."""
-    transformers = library()
-    config = transformers.Wav2Vec2Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, conv_dim=(8, 8), conv_kernel=(5, 3),
-        conv_stride=(3, 2), num_feat_extract_layers=2, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
-        feat_extract_norm="layer", do_stable_layer_norm=True, mask_time_prob=0.0, mask_feature_prob=0.0, layerdrop=0.0,
-        hidden_dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, feat_proj_dropout=0.0, final_dropout=0.0,
-        classifier_proj_size=8, num_labels=LABELS, apply_spec_augment=False,
-    )  # fmt: skip
-    data = TensorDataset(torch.randn(5, 80), torch.arange(5) % LABELS)
-    loss = lambda model, batch: F.cross_entropy(model(input_values=batch[0]).logits, batch[1], reduction="none")
-    return trained_right(Task(lambda: transformers.Wav2Vec2ForSequenceClassification(config), loss), data)
 
 
 def adapted(*, dora: bool) -> Verdict:
@@ -141,34 +106,3 @@ def adapted(*, dora: bool) -> Verdict:
 def adapters_of_low_rank():
     """LoRA."""
     return adapted(dora=False)
-
-
-@valid()
-def adapters_with_directions_and_lengths():
-    """DoRA, whose lengths are computed from the weights."""
-    return adapted(dora=True)
-
-
-@valid()
-def bert_with_checkpointing():
-    """transformers' own gradient checkpointing, of the kind without reentry."""
-
-    def make():
-        model = bert()
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        return model
-
-    return trained_right(Task(make, classification, collate=padded), texts())
-
-
-@valid()
-def vision_transformer():
-    """Patches by a convolution, and a learned token."""
-    transformers = library()
-    config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, image_size=8, patch_size=4,
-        num_channels=2, num_labels=LABELS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
-    data = TensorDataset(torch.randn(6, 2, 8, 8), torch.arange(6) % LABELS)
-    loss = lambda model, batch: F.cross_entropy(model(pixel_values=batch[0]).logits, batch[1], reduction="none")
-    return trained_right(Task(lambda: transformers.ViTForImageClassification(config), loss), data)

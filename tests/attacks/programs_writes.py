@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import threading
 
-import numpy as np
 import torch
 from harness import Task, Verdict, attack, bounded
 from materials import CLASSES, WIDTH, Body, classify, points, sentences
@@ -45,20 +43,6 @@ def max_norm_of_a_table():
 
     def make():
         model = nn.Sequential(nn.Embedding(13, 6, max_norm=2.0), nn.Flatten(), nn.Linear(42, CLASSES))
-        model[0].weight.data = 4 * F.normalize(torch.randn(13, 6))
-        return model
-
-    data = sentences(words=11)
-    data.tensors[0][0, 2] = 12
-    return bounded(Task(make, classify), data)
-
-
-@attack("state")
-def max_norm_of_a_bag():
-    """The same in an EmbeddingBag."""
-
-    def make():
-        model = nn.Sequential(nn.EmbeddingBag(13, 6, max_norm=2.0, mode="sum"), nn.Linear(6, CLASSES))
         model[0].weight.data = 4 * F.normalize(torch.randn(13, 6))
         return model
 
@@ -126,56 +110,11 @@ def parameter_written_through_data():
 
 
 @attack("state")
-def parameter_written_through_detach():
-    """`detach()` shares memory."""
-    return bounded(overwriting(lambda self, h: self.extra.detach().add_(h.detach().mean(0))), FAR)
-
-
-@attack("state")
-def parameter_written_under_no_grad():
-    """`copy_` under `no_grad`."""
-
-    def write(self, h):
-        with torch.no_grad():
-            self.extra.copy_(h.mean(0))
-
-    return bounded(overwriting(write), FAR)
-
-
-@attack("state")
-def parameter_initialised_from_data():
-    """Data-dependent initialisation, as in actnorm, by `nn.init` in the first pass."""
-
-    def write(self, h):
-        if not getattr(self, "ready", False):
-            nn.init.constant_(self.extra, float(h.detach().mean()))
-            self.ready = True
-
-    return bounded(overwriting(write), FAR)
-
-
-@attack("state")
-def parameter_set_by_storage():
-    """`set_` gives the parameter other memory."""
-    return bounded(overwriting(lambda self, h: self.extra.data.set_(h.detach().mean(0).clone())), FAR)
-
-
-@attack("state")
 def parameter_replaced_in_forward():
     """The parameter becomes another object in the pass."""
 
     def write(self, h):
         self.extra = nn.Parameter(h.detach().mean(0).clone())
-
-    return bounded(overwriting(write), FAR)
-
-
-@attack("state")
-def parameter_written_through_numpy():
-    """NumPy shares the parameter's memory."""
-
-    def write(self, h):
-        self.extra.detach().numpy()[:] += h.detach().mean(0).tolist()
 
     return bounded(overwriting(write), FAR)
 
@@ -208,18 +147,6 @@ def seldom(change, data=FAR, **held) -> Verdict:
     return bounded(Task(Seldom, classify), data)
 
 
-@attack("state", fast=True)
-def layer_reset_for_an_outlier():
-    """`reset_parameters()`, whose initialisers pass their arguments on by name."""
-    return seldom(lambda model, x: model.inner.reset_parameters())
-
-
-@attack("state")
-def weights_set_to_the_mean_of_an_outlier():
-    """`nn.init.constant_` with a number of the example."""
-    return seldom(lambda model, x: nn.init.constant_(model.inner.bias, float(x.mean())))
-
-
 @attack("state")
 def activation_in_place_on_a_weight():
     """`F.leaky_relu(weight, inplace=True)`."""
@@ -229,18 +156,6 @@ def activation_in_place_on_a_weight():
             F.leaky_relu(model.inner.weight, 0.3, inplace=True)
 
     return seldom(change)
-
-
-@attack("state")
-def dropout_in_place_on_a_weight():
-    """Dropout has a rule of its own, which writes."""
-    return seldom(lambda model, x: F.dropout(model.inner.weight.data, 0.5, True, True))
-
-
-@attack("state")
-def operator_on_a_weight():
-    """An overload of an operator, whose name does not tell that it writes."""
-    return seldom(lambda model, x: torch.ops.aten.add_.Tensor(model.inner.weight.data, x.mean()))
 
 
 @attack("state")
@@ -258,75 +173,7 @@ def kept(change, holder=list) -> Verdict:
     return seldom(lambda model, x: change(model.held[0], x.detach()[0]), held=holder([torch.zeros(WIDTH)]))
 
 
-@attack("state", fast=True)
-def tensor_written_through_its_array():
-    """Arrays write without a new version of the tensor."""
-    return kept(lambda held, x: held.numpy().__iadd__(x.numpy()))
-
-
-@attack("state")
-def tensor_given_the_memory_of_an_example():
-    """`.data =` changes neither binding nor version."""
-
-    def change(held, x):
-        held.data = x.clone()
-
-    return kept(change)
-
-
-@attack("state")
-def tensor_that_grows():
-    """`resize_` changes the shape."""
-    return kept(lambda held, x: held.resize_(9).fill_(float(x.mean())))
-
-
-@attack("state")
-def array_that_grows():
-    """So does `resize` of an array."""
-
-    def change(model, x):
-        model.held[0].resize(9, refcheck=False)
-        model.held[0][:] = float(x.mean())
-
-    return seldom(change, held=[np.zeros(WIDTH)])
-
-
-@attack("state")
-def tensor_with_a_gradient_that_is_written():
-    """A tensor of a list that requires a gradient, as a parameter that was never registered."""
-
-    def change(model, x):
-        with torch.no_grad():
-            model.held[0] += x[0]
-
-    return seldom(change, held=[nn.Parameter(torch.zeros(WIDTH))])
-
-
 @attack("state")
 def sparse_tensor_that_is_written():
     """A sparse tensor in a list."""
     return seldom(lambda model, x: model.held[0].mul_(float(x.mean())), held=[torch.eye(WIDTH).to_sparse()])
-
-
-@attack("state", fast=True)
-def parameter_written_in_a_thread():
-    """Torch's calls in another thread are not intercepted."""
-
-    def change(model, x):
-        def write():
-            with torch.no_grad():
-                model.inner.weight.add_(3.0)
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join()
-
-    return seldom(change)
-
-
-@attack("state", fast=True)
-def parameter_swapped_for_an_outlier():
-    """`swap_tensors` gives a parameter the contents of another tensor and keeps its identity."""
-    return seldom(
-        lambda model, x: torch.utils.swap_tensors(model.inner.weight, nn.Parameter(torch.ones_like(model.inner.weight)))
-    )
