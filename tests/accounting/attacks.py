@@ -46,3 +46,17 @@ def _hits(q, steps, delta):
     above = binom.sf(edges - 1, steps, q)
     weights = above[:-1] - above[1:]
     return edges[:-1][weights > 0], weights[weights > 0]
+
+
+def shuffled(sigma, steps, delta):
+    """Return a lower bound on ε at δ of one epoch of shuffled batches.
+
+    An attacker who controls all other examples can make every batch sum to a constant, except the target example's batch, which
+    exceeds it by 2 with the target and by 1 without. The test whether the largest sum exceeds a threshold c tells the two apart,
+    and P[max > c] ≤ e^ε·Q[max > c] + δ must hold for every c (Chua et al. 2024, "How Private are DP-SGD Implementations?").
+    """
+    thresholds = np.linspace(-10 * sigma, 2 + 40 * sigma, 20_001)
+    others = (steps - 1) * log_ndtr(thresholds / sigma)
+    seen, unseen = (-np.expm1(others + log_ndtr((thresholds - centre) / sigma)) for centre in (2.0, 1.0))
+    sure = (seen > delta) & (unseen > 1e-290)
+    return max(0.0, float(np.log((seen[sure] - delta) / unseen[sure]).max(initial=0.0)))

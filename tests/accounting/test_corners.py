@@ -7,8 +7,8 @@ import warnings
 
 import pytest
 
-from attacks import summed
-from privet.accounting import Event, FixedSizeEvent
+from attacks import shuffled, summed
+from privet.accounting import Event, FixedSizeEvent, ShuffledEvent
 from privet.accounting.classic import gaussian
 from privet.accounting.queries import composed_delta, composed_epsilon
 
@@ -72,3 +72,11 @@ def test_hardly_any_noise_has_an_answer_between_bounds_in_closed_form(mu, delta)
     """Half of the privacy loss is above its mean, µ²/2, so that no smaller ε has δ(ε) ≤ 1 %."""
     found = gaussian.epsilon(mu, delta)
     assert mu**2 / 2 <= found <= mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("steps", "sigma", "delta", "least"), [(10_000, 0.5, 1e-6, 10.994), (235, 1.0, 1e-5, 3.76)])
+def test_what_an_attacker_sees_of_a_shuffle(steps, sigma, delta, least):
+    found = shuffled(sigma, steps, delta)
+    assert found == pytest.approx(least, abs=2e-3)
+    assert found <= composed_epsilon([ShuffledEvent(sigma)], delta=delta, adjacency="zero-out")
+    assert found > composed_epsilon([Event(1 / steps, sigma, steps)], delta=delta)

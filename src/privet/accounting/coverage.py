@@ -6,8 +6,7 @@ __all__ = ["accountants_of", "as_accounted", "check_covered"]
 
 from collections.abc import Iterable, Sequence
 
-from privet.accounting import pld, rdp
-from privet.accounting.classic.shuffle_lower_bound import epsilon_lower_bound
+from privet.accounting import rdp
 from privet.accounting.events import (
     BallsInBinsEvent,
     Event,
@@ -15,9 +14,7 @@ from privet.accounting.events import (
     Release,
     ShuffledEvent,
     TruncatedPoissonEvent,
-    as_if_poisson,
     merge,
-    merge_equal,
 )
 from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.errors import InvalidArgumentError
@@ -42,14 +39,13 @@ _ONLY_PLD_FIX = {
 }
 
 
-def check_covered(events: Sequence[Release], adjacency: str, accountant: str, delta: float | None = None) -> None:
+def check_covered(events: Sequence[Release], adjacency: str, accountant: str) -> None:
     """Refuse adjacencies and accountants without a known bound for these events.
 
     Args:
         events: the releases.
         adjacency: how neighbouring data sets differ.
         accountant: name of the accountant.
-        delta: δ at which the error message compares with (wrong) accounting as Poisson sampling.
 
     Raises:
         InvalidArgumentError: an event is not covered; names the fix.
@@ -58,8 +54,7 @@ def check_covered(events: Sequence[Release], adjacency: str, accountant: str, de
         name = _name(event)
         if adjacency not in event.adjacencies:
             allowed = " or ".join(repr(word) for word in event.adjacencies)
-            comparison = "" if delta is None else _poisson_claim(events, delta)
-            raise InvalidArgumentError("adjacency", adjacency, f"{allowed} for {name}", _NEIGHBOURS_FIX[type(event)] + comparison)
+            raise InvalidArgumentError("adjacency", adjacency, f"{allowed} for {name}", _NEIGHBOURS_FIX[type(event)])
         if accountant not in accountants_of(event):
             allowed = " or ".join(repr(word) for word in accountants_of(event))
             raise InvalidArgumentError("accountant", accountant, f"{allowed} for {name}", _ONLY_PLD_FIX[type(event)])
@@ -72,31 +67,6 @@ def as_accounted(events: Iterable[Release], adjacency: str, accountant: str) -> 
     that the density ratio is an average of independent ratios holds for one.
     """
     return merge(events, amplified=accountant == "pld" and adjacency != "replace-one")
-
-
-def _poisson_claim(events: Sequence[Release], delta: float) -> str:
-    """Return a sentence on the error of accounting for these events as Poisson sampling; empty where it does not apply."""
-    together = [event for event in merge_equal(events) if event.noise_multiplier > 0]
-    shuffled = [event for event in together if isinstance(event, ShuffledEvent) and event.steps is not None]
-    if not together or len(together) < len(merge_equal(events)):
-        return ""
-    if len(shuffled) == len(together):
-        claimed = pld.epsilon(merge(as_if_poisson(together)), delta, "add-remove")
-        least = max(
-            epsilon_lower_bound(noise_multiplier=event.noise_multiplier, steps=event.steps or 1, delta=delta)
-            for event in shuffled
-        )
-        most = pld.epsilon(merge(together), delta, "zero-out")
-        number = sum(event.count for event in together)
-        return (
-            f" Poisson accounting would claim ε = {claimed:.3g} for {number} epoch{'s' * (number > 1)}, but an attack can reach "
-            f"{least:.3g} in one epoch, and all epochs together cost up to {most:.3g}, even for zero-out neighbours."
-        )
-    if all(isinstance(event, FixedSizeEvent) for event in together):
-        claimed = pld.epsilon(merge(as_if_poisson(together)), delta, "add-remove")
-        replacing = pld.epsilon(together, delta, "replace-one")
-        return f" Poisson accounting would claim ε = {claimed:.3g}; the proven ε for replace-one is {replacing:.3g}."
-    return ""
 
 
 def accountants_of(event: Release) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
     """
     check_query(delta, adjacency)
     choice("accountant", accountant, ACCOUNTANTS)
-    together = _check_events(events, adjacency, accountant, delta)
+    together = _check_events(events, adjacency, accountant)
     if not together:
         return 0.0
     if any(event.noise_multiplier == 0 for event in together):
@@ -154,9 +154,9 @@ def composed_deltas(
     return pld.deltas(together, asked, adjacency, likely)
 
 
-def _check_events(events: Iterable[Release], adjacency: str, accountant: str, delta: float | None = None) -> tuple[Release, ...]:
+def _check_events(events: Iterable[Release], adjacency: str, accountant: str) -> tuple[Release, ...]:
     given = tuple(events)
-    check_covered(given, adjacency, accountant, delta)
+    check_covered(given, adjacency, accountant)
     return as_accounted(given, adjacency, accountant)
 
 

@@ -11,7 +11,6 @@ from dp_accounting.rdp import RdpAccountant
 from scipy import stats
 
 from privet.accounting import BallsInBinsEvent, Event, FixedSizeEvent, ShuffledEvent, TruncatedPoissonEvent, combined
-from privet.accounting.classic.shuffle_lower_bound import epsilon_lower_bound
 from privet.accounting.events import ADJACENCIES, epochs
 from privet.accounting.guarantee import verification
 from privet.accounting.pld import event_losses
@@ -151,24 +150,6 @@ def test_epochs_take_the_smallest_multiplier_of_their_steps():
         BallsInBinsEvent(9.0, steps=2),
     )
     assert epochs([2.0, 1.5], 1, ShuffledEvent) == (ShuffledEvent(2.0), ShuffledEvent(1.5))
-
-
-def test_pretending_that_a_shuffle_is_poisson_sampling_is_refused_with_the_size_of_the_error():
-    with pytest.raises(
-        InvalidArgumentError,
-        match=r"claim ε = 2\.38 for 60 epochs, but an attack can reach 2\.98 in one epoch, and .* up to 5[34]",
-    ):
-        composed_epsilon([ShuffledEvent(1.1, 60, steps=235)], delta=1e-5)
-    with pytest.raises(InvalidArgumentError, match=r"would claim ε = 1\.13; the proven ε for replace-one is 8\.9\d"):
-        composed_epsilon([FixedSizeEvent(256 / 60_000, 1.1, 3515)], delta=1e-5)
-
-
-@pytest.mark.parametrize(("steps", "sigma", "delta", "least"), [(10_000, 0.5, 1e-6, 10.994), (235, 1.0, 1e-5, 3.76)])
-def test_what_an_attacker_sees_of_a_shuffle(steps, sigma, delta, least):
-    found = epsilon_lower_bound(noise_multiplier=sigma, steps=steps, delta=delta)
-    assert found == pytest.approx(least, abs=2e-3)
-    assert found <= composed_epsilon([ShuffledEvent(sigma)], delta=delta, adjacency="zero-out")
-    assert found > composed_epsilon([Event(1 / steps, sigma, steps)], delta=delta)
 
 
 @pytest.mark.parametrize(

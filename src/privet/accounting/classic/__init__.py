@@ -1,1 +1,1 @@
-"""Closed forms: the Gaussian mechanism, Gaussian DP, composition theorems and the lower bound for shuffling."""
+"""Closed forms: the Gaussian mechanism, Gaussian DP, and composition theorems."""

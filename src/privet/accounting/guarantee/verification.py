@@ -76,7 +76,7 @@ def dp_accounting_epsilon(
 
     check_query(delta, adjacency)
     given = tuple(events)
-    check_covered(given, adjacency, "pld", delta)
+    check_covered(given, adjacency, "pld")
     together = as_accounted(given, adjacency, "pld")
     asked = [to_dp_event(event) for event in together]
     if adjacency == "replace-one" and (numbers := [event for event in together if isinstance(event, LaplaceEvent)]):
