@@ -9,22 +9,18 @@ from privet.errors import InvalidArgumentError
 SCHEDULE = [Event(0.01, 2.3, 3), Event(0.01, 1.1, 2), Event(0.01, 2.3, 4), Event(0.02, 2.3), Event(0.01, 5.0, 0)]
 
 
-@pytest.mark.parametrize("rate", [0, -0.1, 1.0001, math.nan, math.inf, True, "0.1", None])
-def test_a_bad_sampling_rate_is_refused_by_name(rate):
-    with pytest.raises(InvalidArgumentError, match=r"^sampling_rate is"):
-        Event(rate, 2.3)
+REFUSED = {
+    "sampling_rate": [0, -0.1, 1.0001, math.nan, math.inf, True, "0.1", None],
+    "noise_multiplier": [-1, math.nan, math.inf, True, "1", None, 1e-4, 1e-200, 1e7],
+    "steps": [-1, 1.0, True, 2**31, None],
+}
 
 
-@pytest.mark.parametrize("multiplier", [-1, math.nan, math.inf, True, "1", None, 1e-4, 1e-200, 1e7])
-def test_a_bad_noise_multiplier_is_refused_by_name(multiplier):
-    with pytest.raises(InvalidArgumentError, match=r"^noise_multiplier is"):
-        Event(0.1, multiplier)
-
-
-@pytest.mark.parametrize("number", [-1, 1.0, True, 2**31, None])
-def test_a_bad_count_is_refused_by_name(number):
-    with pytest.raises(InvalidArgumentError, match=r"^steps is"):
-        Event(0.1, 2.3, number)
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
+def test_a_bad_argument_is_refused_by_name(name, value):
+    values = {"sampling_rate": 0.1, "noise_multiplier": 2.3, "steps": 1} | {name: value}
+    with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
+        Event(*values.values())
 
 
 def test_equal_mechanisms_are_counted_together_in_any_order():

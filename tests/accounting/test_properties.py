@@ -130,12 +130,6 @@ def test_the_default_accountant_is_the_tightest_that_is_sound():
     assert "too small" in DIRECTIONS["gdp"]
 
 
-def test_questions_leave_no_trace():
-    first = varied()
-    varied(steps=70), noise_multiplier(epsilon=3, sampling_rate=0.01, steps=50, delta=1e-5, accountant="rdp")
-    assert varied() == first
-
-
 @EVERY
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("target", [0.05, 1.7])
