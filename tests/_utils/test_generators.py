@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
+import privet
 from privet._utils.generators import find_generators
 from privet._utils.randomness import Seeds
 from privet.reading.batches import UNREADABLE, BatchDataset
@@ -154,3 +155,18 @@ def test_data_sets_that_make_batches_are_seeded_too(dataset):
 
 def test_nothing_is_looked_for_among_the_examples():
     assert find_generators(Augmented([made() for _ in range(100)], None)) == []
+
+
+def test_a_generator_on_a_module_is_seeded_for_every_step():
+    """Its own seed is public, and so would its numbers be."""
+    model = nn.Sequential(nn.Linear(3, 1), Shift())
+    model[1].forward = lambda x: x
+    plan = privet.Plan(
+        examples=9, sampling=privet.sampling.FullBatch(), steps=2, clipping=privet.clipping.Flat(0.2), delta=1e-3,
+        noise=privet.noise.Gaussian(2.0),
+    )  # fmt: skip
+    optimizer, data = torch.optim.SGD(model.parameters(), lr=0.1), TensorDataset(torch.randn(9, 3))
+    seen = {model[1].generator.initial_seed()}
+    for _ in privet.Training(plan, model, lambda m, b: m(b[0])[:, 0], optimizer, data):
+        seen.add(model[1].generator.initial_seed())
+    assert len(seen) == 3

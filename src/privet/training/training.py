@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
+from privet._utils.generators import find_generators, seed_held
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -169,6 +170,8 @@ class Training(Loop):
             method = self._preflight.check()
         seeds = make_seed_source(self._seeds.words)
         self._engine = Engine(parts.model, parts.loss_fn, self._parameters, method, seeds=seeds, skip_errors=True)
+        held = (value for module in parts.model.modules() for value in vars(module).values())
+        self._generators = find_generators(parts.loss_fn, *(value for value in held if not isinstance(value, dict | int | str)))
         self._clipper: Clipper
         self._given: tuple[object, ...] = (self,)  # what the clipper was made of, which most steps have in common
         self._anchors = Anchors.of(plan.clipping, parts, self._parameters, self._largest, self._seeds.words)
@@ -183,6 +186,8 @@ class Training(Loop):
         return None if self._anchors is None else self._anchors.at(rule, masks, self._engine.method)
 
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
+        if self._generators:  # such as `self.rng = default_rng(0)`, whose numbers would be public
+            seed_held(self._generators, int(self._seeds.words(1)[0]))
         # The same directions for the whole step: directions per physical batch would depend on which examples share one.
         directions = Directions(self._noise.words(4)) if isinstance(rule, Projected) else None
         given = (rule, masks, directions, subspace)
