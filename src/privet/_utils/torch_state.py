@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Modes", "check_device", "is_harmless", "leave_modes", "leaving_modes", "read_modes"]
+__all__ = ["Modes", "check_device", "is_harmless", "leave_modes", "read_modes"]
 
 from typing import Any, NamedTuple
 
@@ -78,18 +78,6 @@ def leave_modes(before: Modes) -> None:
         if _is_among(mode, before.dispatch):
             break
         _python_dispatch._pop_mode()
-
-
-class leaving_modes:  # noqa: N801  # used like a function
-    """A context for user code, on whose exit the modes are left that it has entered and not left."""
-
-    __slots__ = ("_active",)
-
-    def __enter__(self) -> None:
-        self._active = read_modes()
-
-    def __exit__(self, *exc: object) -> None:
-        leave_modes(self._active)
 
 
 def _is_among(mode: object, modes: tuple[Any, ...]) -> bool:

@@ -19,9 +19,8 @@ from torch.utils.data import Dataset
 from privet._utils.randomness import Seeds
 from privet.accounting.privacy_unit import group_unit
 from privet.collate import Collate
-from privet.errors import USER_ERRORS, InvalidArgumentError, count
+from privet.errors import InvalidArgumentError, count
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.private import raise_interrupt
 from privet.noise import SecureSource
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, check_map_style, group_examples
 from privet.reading.rows import ExampleReader, join_rows, ungroup
@@ -102,8 +101,7 @@ def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE
         return pytree.tree_map(_by_unit, join_rows(rows), rows[0]), mask
-    except USER_ERRORS as error:
-        raise_interrupt(error)
+    except Exception:  # examples of several shapes, or a container that cannot be made
         if strict:
             raise
         return UNREADABLE
