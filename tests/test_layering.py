@@ -74,8 +74,8 @@ SUBLAYERS = {
         "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "cohorts", "server",
     ],
     "privet.cli": [
-        "output", "refusals", "destination", "topics", "compositions", "definitions", "parts", "options", "choice", "config",
-        "config_schema", "summary", "verbs", "main",
+        "output", "refusals", "topics", "compositions", "definitions", "kinds", "options", "parts", "choice", "config", "summary",
+        "running", "verbs", "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.artifact": [

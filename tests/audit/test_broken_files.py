@@ -295,9 +295,10 @@ def failed_checks(text, tmp_path):
     file = tmp_path / "program.py"
     file.write_text(BEGINNING + text, encoding="utf-8")
     with load_definitions(file, "") as given:
-        values, data = given.values, given.data()
+        values = given.values
         subject = AuditedProgram(
-            values["model"], values["loss_fn"], values["plan"], data.dataset, data.collate, probe_batch=values.get("probe_batch")
+            values["model"], values["loss_fn"], values["plan"], values["dataset"], values.get("collate"),
+            probe_batch=values.get("probe_batch"),
         )  # fmt: skip
         for family in ("ISOLATION", "SENS", "ORACLE"):  # noise has its own tests
             found = guarantee.run_family(subject, family)

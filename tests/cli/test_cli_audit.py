@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from asked import ask_json
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -47,9 +48,7 @@ def outputs_of_rows(model, batch):
 
 
 def ended(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main([*map(str, words), "--observations", "10000", "--json"])
-    return stop.value.code, json.loads(capsys.readouterr().out.splitlines()[-1])
+    return ask_json(capsys, *words, "--observations", 10000)[:2]
 
 
 def plan(**changes):

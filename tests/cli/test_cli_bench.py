@@ -1,8 +1,7 @@
 """`privet bench`: models, output and errors."""
 
-import json
-
 import pytest
+from asked import succeed
 
 from privet import models
 from privet.cli import main
@@ -25,10 +24,7 @@ def loss_fn(model, batch):
 
 
 def answered(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main(["bench", *map(str, words), "--rounds", "2", "--json"])
-    assert stop.value.code == 0
-    return json.loads(capsys.readouterr().out.splitlines()[-1])
+    return succeed(capsys, "bench", *words, "--rounds", 2)
 
 
 def check_numbers(row):
@@ -99,7 +95,7 @@ def test_memory_is_measured_in_subprocesses_with_the_same_arguments(capsys, tmp_
     (row,) = answered(capsys, file, "--batch-size", 12, "--clipping", "psac")["results"]
     assert row["peak_mb"] == {"plain": 1.0, "clipped": 2.0, "private": 3.0}
     asked = ["bench", str(file), "--batch-size", "12", "--clipping", "psac", "--style", "flat", "--peak-of"]
-    assert [command[3:] for command in commands] == [[*asked, arm] for arm in ("plain", "clipped", "private")]
+    assert [command[3:] for command in commands] == [[*asked, kind] for kind in ("plain", "clipped", "private")]
     with pytest.raises(SystemExit) as stop:
         main(commands[1][3:])
     assert stop.value.code == 0

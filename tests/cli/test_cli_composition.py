@@ -1,13 +1,11 @@
 """`privet epsilon --composition`: any mixture of releases in a file."""
 
-import json
 import re
 
 import pytest
+from asked import ask, succeed
 
-from privet.accounting import Event, LaplaceEvent, edgeworth, tradeoff
-from privet.accounting.queries import composed_epsilon
-from privet.cli import main
+from privet.accounting import Event, LaplaceEvent, composed_epsilon, edgeworth, tradeoff
 
 MIXTURE = """
 delta = 1e-6
@@ -33,15 +31,8 @@ def written(tmp_path):
     return tmp_path
 
 
-def run(capsys, *words, status=0):
-    with pytest.raises(SystemExit) as stop:
-        main(["epsilon", *map(str, words)])
-    assert stop.value.code == status
-    return capsys.readouterr()
-
-
 def values(capsys, *words):
-    return json.loads(run(capsys, *words, "--json").out.splitlines()[-1])
+    return succeed(capsys, "epsilon", *words)
 
 
 def test_epsilon_rho_and_the_trade_off_curve(capsys, written):
@@ -55,7 +46,7 @@ def test_epsilon_rho_and_the_trade_off_curve(capsys, written):
     assert curve["false_negative_rate"] == pytest.approx(expected.tolist())
     assert curve["false_positive_rate"][0] == 0.0
     assert curve["false_positive_rate"][-1] == 1.0
-    said = run(capsys, "--composition", written / "mixture.toml").out
+    said = ask(capsys, "epsilon", "--composition", written / "mixture.toml")[1]
     assert "301 releases" in said
     assert "ρ = " in said
 
@@ -82,7 +73,7 @@ def test_the_edgeworth_accountant_comes_with_its_interval(capsys, written):
     assert (low, high) == pytest.approx(edgeworth.interval([Event(0.01, 5.0, 10**5)], 0.05, "add-remove"))
     assert low < found["epsilon"] < high
     assert "too small" in found["direction"]
-    assert "finite-sample" in run(capsys, *asked).out
+    assert "finite-sample" in ask(capsys, "epsilon", *asked)[1]
 
 
 def test_the_curve_is_drawn(capsys, written):
@@ -107,7 +98,7 @@ def test_the_curve_is_drawn(capsys, written):
 )
 def test_what_cannot_be_answered_is_one_line(capsys, written, monkeypatch, words, says):
     monkeypatch.chdir(written)
-    shown = run(capsys, *words, status=2)
-    assert shown.out == ""
-    assert re.fullmatch(r"privet: error: [^\n]+\n", shown.err)
-    assert says in shown.err
+    code, out, error = ask(capsys, "epsilon", *words)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"privet: error: [^\n]+\n", error)
+    assert says in error

@@ -1,16 +1,14 @@
 """A configuration file replaces options; a run's plan.json repeats the run; contradictions are refused."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from asked import ask_json, plan_in
 from safetensors.torch import load_file
 
 from privet import Plan, Training, momentum, schedules, sparsification
-from privet._utils.registry import PARTS
-from privet.cli import main
 from privet.clipping import NORM_RULES, PSASC, Layerwise
 from privet.data.classes import parse_classes
 from privet.runs import config
@@ -19,21 +17,8 @@ from privet.runs import run as runs
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(runs.report, "write", lambda directory: None)
-
-
 def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", *map(str, arguments), "--quiet", "--json"])
-    output = capsys.readouterr()
-    return stop.value.code, output.out.splitlines()[-1:] and json.loads(output.out.splitlines()[-1]), output.err
-
-
-def plan_in(directory: Path) -> Plan:
-    return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))
+    return ask_json(capsys, "train", *arguments, "--quiet")
 
 
 EVERYTHING = [

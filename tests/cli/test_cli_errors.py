@@ -6,8 +6,7 @@ import re
 
 import pytest
 import torch
-
-from privet.cli import main
+from asked import ask
 
 EPSILON = "epsilon --examples 60000 --batch-size 256 --steps 100 --noise-multiplier 1.1 --delta 1e-5"
 NOISE = "noise --examples 60000 --batch-size 256 --steps 100 --epsilon 3 --delta 1e-5"
@@ -109,13 +108,12 @@ CASES = [
 ]
 
 
+@pytest.mark.with_report
 @pytest.mark.parametrize(("arguments", "says"), CASES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
 def test_refused_in_one_line(arguments, says, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    out, err = capsys.readouterr()
-    assert stop.value.code == 2
+    code, out, err = ask(capsys, *arguments)
+    assert code == 2
     assert says in err
     assert err.startswith("privet: error: ")
     assert err.count("\n") == 1
@@ -126,9 +124,7 @@ def test_refused_in_one_line(arguments, says, capsys, monkeypatch, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_this_torch_cannot_use_is_refused_with_the_reason(capsys, tmp_path):
-    with pytest.raises(SystemExit):
-        main(["train", "--data", "digits", "--epsilon", "3", "--device", "cuda", "--out", str(tmp_path / "run")])
-    error = capsys.readouterr().err
+    error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--device", "cuda", "--out", tmp_path / "run")[2]
     assert "--device is 'cuda'; it must be one of 'cpu', which torch can use on this machine." in error
     assert "built without CUDA" in error or "finds no CUDA device" in error
 
@@ -141,10 +137,8 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_says_how_to_go_on(written, r
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("privet.cli.verbs.train.runs.start", start)
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", "digits", "--epsilon", "3", "--steps", "2", "--out", str(tmp_path / "a run")])
-    error = capsys.readouterr().err
-    assert (stop.value.code, error.count("\n")) == (2, 1)
+    code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--steps", 2, "--out", tmp_path / "a run")
+    assert (code, error.count("\n")) == (2, 1)
     assert "No space left on device" in error
     assert error.endswith(f"{rest} '{tmp_path / 'a run'}'\n")
 
@@ -164,18 +158,14 @@ def test_out_is_refused_before_the_data_are_loaded(made, capsys, tmp_path, monke
         out = tmp_path / "file" / "run"
         (tmp_path / "file").write_text("mine", encoding="utf-8")
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("privet.cli.verbs.train.load", None)  # what is not called cannot fail
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", "digits", "--epsilon", "3", "--out", str(out)])
-    error = capsys.readouterr().err
-    assert (stop.value.code, error.count("\n")) == (2, 1)
+    monkeypatch.setattr("privet.cli.running.load", None)  # what is not called cannot fail
+    code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--out", out)
+    assert (code, error.count("\n")) == (2, 1)
     assert "--out is" in error
     assert ("privet train --resume" in error) == (made == "a run")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_an_operating_system_error_is_one_line(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["ledger", "verify", "a" * 5000])
-    error = capsys.readouterr().err
-    assert (stop.value.code, error.count("\n"), "too long" in error) == (2, 1, True)
+    code, _, error = ask(capsys, "ledger", "verify", "a" * 5000)
+    assert (code, error.count("\n"), "too long" in error) == (2, 1, True)

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from asked import ask, succeed
 
 import privet
-from privet.cli.main import main
 from privet.convex import ConvexPlan
 from privet.convex.convex_verification import verify_fit
 from privet.errors import LedgerError
@@ -14,22 +14,19 @@ from rounding import assert_equal_up_to_rounding
 
 
 def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    assert ended.value.code in (0, None), shown.err
-    return shown.out
+    code, out, error = ask(capsys, *arguments)
+    assert code == 0, error
+    return out
 
 
 def fit(capsys, *arguments):
-    return json.loads(run(capsys, "fit", *arguments, "--json").splitlines()[-1])
+    return succeed(capsys, "fit", *arguments)
 
 
 def refusal(capsys, *arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(["fit", *map(str, arguments)])
-    assert ended.value.code == 2
-    return capsys.readouterr().err
+    code, _, error = ask(capsys, "fit", *arguments)
+    assert code == 2
+    return error
 
 
 @pytest.mark.parametrize("mechanism", ["objective", "output"])

@@ -4,23 +4,16 @@ import json
 
 import numpy as np
 import pytest
+from asked import ask, plan_in
 
-from privet import Plan
 from privet.cli import main
 from privet.clipping import GEP, Automatic, Flat
 from privet.data import load
 from privet.errors import InvalidArgumentError
-from privet.runs import run as runs
 from privet.runs.public import DEAD_LEAVES, load_public
 
 SIDE, CLASSES = 12, 3
 QUICK = ["--epsilon", "8", "--delta", "1e-4", "--steps", "3", "--quiet", "--json"]
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(runs.report, "write", lambda directory: None)
 
 
 def saved(path, number=200, side=SIDE, seed=3):
@@ -36,14 +29,8 @@ def images(tmp_path):
 
 
 def train(capsys, images, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", str(images), "--classes", str(CLASSES), "--model", "logistic", *QUICK, *map(str, arguments)])
-    output = capsys.readouterr()
-    return stop.value.code, output.err
-
-
-def plan_in(directory):
-    return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))
+    code, _, error = ask(capsys, "train", "--data", images, "--classes", CLASSES, "--model", "logistic", *QUICK, *arguments)
+    return code, error
 
 
 def rule(public, anchors=20):

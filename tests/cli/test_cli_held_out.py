@@ -12,11 +12,11 @@ import time
 
 import numpy as np
 import pytest
+from asked import ask
 
 from privet import Plan
 from privet.cli import main
 from privet.ledger import read_history
-from privet.runs import run as runs
 
 ROWS = 300
 QUICK = ["--epsilon", "4", "--delta", "1e-5", "--steps", "4", "--batch-size", "60"]
@@ -29,12 +29,6 @@ SCHEMAS = {
     "good": f'[target]\ncolumn = "good"\ntask = "classification"\nclasses = ["no", "yes"]\n{COLUMNS}',
     "price": f'[target]\ncolumn = "price"\ntask = "regression"\nlower = 0\nupper = 50\n{COLUMNS}',
 }
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(runs.report, "write", lambda directory: None)
 
 
 @pytest.fixture
@@ -54,10 +48,7 @@ def folder(tmp_path):
 
 
 def train(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", *map(str, arguments)])
-    output = capsys.readouterr()
-    return stop.value.code, output.out, output.err
+    return ask(capsys, "train", *arguments)
 
 
 def succeed(capsys, *arguments):

@@ -2,18 +2,13 @@
 
 import numpy as np
 import pytest
+from asked import ask, plan_in
 
-from privet import Plan, noise
-from privet.cli import main, parts
+from privet import noise
+from privet.cli import parts
+from privet.cli.options import NoiseOptions
 from privet.errors import InvalidArgumentError
-from privet.runs import run as runs
 from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, Poisson
-
-
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(runs.report, "write", lambda directory: None)
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +20,8 @@ def data(tmp_path_factory):
 
 def train(capsys, data, *arguments):
     quick = ["--epsilon", "8", "--delta", "1e-4", "--steps", "12", "--quiet"]
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", str(data), "--classes", "2", "--model", "logistic", *quick, *map(str, arguments)])
-    return stop.value.code, capsys.readouterr().err
+    code, _, error = ask(capsys, "train", "--data", data, "--classes", 2, "--model", "logistic", *quick, *arguments)
+    return code, error
 
 
 @pytest.mark.parametrize(
@@ -41,7 +35,7 @@ def train(capsys, data, *arguments):
 def test_options_describe_the_noise_and_its_sampling(data, tmp_path, capsys, options, kind, sampling):
     code, error = train(capsys, data, *options, "--out", tmp_path / "run")
     assert code in (0, None), error
-    plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
+    plan = plan_in(tmp_path / "run")
     assert (type(plan.noise), type(plan.sampling)) == (kind, sampling)
     assert plan.epsilon() <= 8
     if kind is noise.Banded:
@@ -70,9 +64,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(data, tmp_path,
 
 
 def test_independent_noise_is_the_default():
-    made = parts.noise("independent", 1.3, source="fast", momentum=0.9, fixed_noise=True)
+    made = parts.noise(NoiseOptions(fixed_noise=True), 1.3, "fast", 0.9)
     assert made == noise.Gaussian(1.3, "fast", deviation="fixed")
     assert parts.cyclic(Poisson(8), made) == Poisson(8)
-    assert parts.noise("tree", 0.0, source="secure", momentum=0.0) == noise.Tree(0.0, non_private=True)
+    assert parts.noise(NoiseOptions(noise="tree"), 0.0, "secure", 0.0) == noise.Tree(0.0, non_private=True)
     with pytest.raises(InvalidArgumentError, match=r"^noise\.bands is 0"):
-        parts.noise("banded", 1.3, source="secure", momentum=0.0, bands=0)
+        parts.noise(NoiseOptions(noise="banded", bands=0), 1.3, "secure", 0.0)

@@ -3,10 +3,9 @@
 import json
 
 import pytest
+from asked import ask
 
 from privet import Plan, schedules
-from privet._utils.registry import PARTS
-from privet.cli.main import main
 from privet.cli.parts import schedule
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
@@ -16,10 +15,7 @@ pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip in
 
 
 def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", *map(str, arguments)])
-    output = capsys.readouterr()
-    return stop.value.code, output.out, output.err
+    return ask(capsys, "train", *arguments)
 
 
 def trained(capsys, tmp_path, text, *options):

@@ -4,23 +4,17 @@ import json
 
 import pytest
 import torch
+from asked import ask
 
 from privet import runs
-from privet.cli import main
 from privet.cli.verbs import plan as verb
 from privet.runs.config import Setup
 from privet.training.loop import Loop
 from privet.tuning.feasibility import format_signal
 
 
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    return stop.value.code, *capsys.readouterr()
-
-
 def rows(capsys, *words):
-    code, out, error = run(capsys, "plan", *words, "--json")
+    code, out, error = ask(capsys, "plan", *words, "--json")
     assert code == 0, error
     return json.loads(out)["rows"]
 
@@ -35,7 +29,7 @@ def test_a_data_set_of_the_catalogue_is_planned_without_reading_it(capsys, monke
 def test_noise_and_signal_are_those_of_the_run(capsys, tmp_path):
     options = ("--data", "digits", "--model", "logistic", "--epsilon", 2, "--delta", 1e-5, "--batch-size", 200, "--steps", 3)
     (planned,) = rows(capsys, *options)
-    code, _, error = run(capsys, "train", *options, "--out", tmp_path / "run")
+    code, _, error = ask(capsys, "train", *options, "--out", tmp_path / "run")
     assert code == 0, error
     made = json.loads((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
     assert made["noise"]["multiplier"] == pytest.approx(planned["noise_multiplier"])
@@ -82,7 +76,7 @@ def test_groups_are_the_unit(capsys):
 
 
 def test_the_table_says_what_its_columns_mean_and_warns_once(capsys):
-    code, out, error = run(
+    code, out, error = ask(
         capsys, "plan", "--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--epsilon", 3, "--delta", 6e-4,
         "--steps", 9,
     )  # fmt: skip
@@ -109,7 +103,7 @@ def test_the_table_says_what_its_columns_mean_and_warns_once(capsys):
     ],
 )
 def test_refused_in_one_line(words, says, capsys):
-    code, out, error = run(capsys, "plan", *words)
+    code, out, error = ask(capsys, "plan", *words)
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert says in error
 
@@ -124,7 +118,7 @@ def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_s
 
     monkeypatch.setattr(Loop, "_take", steps)
     options = ("--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--steps", 2, "--batch-size", 1000, "--quiet")
-    code, out, _ = run(capsys, "train", *options, "--out", tmp_path / "run", "--full")
+    code, out, _ = ask(capsys, "train", *options, "--out", tmp_path / "run", "--full")
     assert code == 0
     assert len(announced[0].splitlines()) == 1
     assert announced[0].startswith("Warning: ε = 0.0001 is hopeless for 1,437 examples")

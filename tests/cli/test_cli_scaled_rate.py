@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from asked import ask
 
 from privet.cli import main
 from privet.plan import Plan
@@ -12,14 +13,8 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    return stop.value.code, *capsys.readouterr()
-
-
 def trained(capsys, out, *words):
-    code, printed, error = run(capsys, "train", *words, "--out", out)
+    code, printed, error = ask(capsys, "train", *words, "--out", out)
     assert code == 0, error
     return json.loads((out / "run.json").read_text(encoding="utf-8")), printed
 
@@ -79,7 +74,7 @@ def test_adam_keeps_its_rate(known, capsys, tmp_path):
     ids=str,
 )
 def test_what_the_rule_does_not_cover_is_refused_before_the_run(known, capsys, tmp_path, words, message):
-    code, _, error = run(
+    code, _, error = ask(
         capsys, "train", *OPTIONS, *words, "--epsilon", 2, "--scale-from", known / "sgd", "--out", tmp_path / "run"
     )
     assert code == 2
@@ -88,7 +83,7 @@ def test_what_the_rule_does_not_cover_is_refused_before_the_run(known, capsys, t
 
 
 def test_a_directory_without_a_run_is_named(capsys, tmp_path):
-    code, _, error = run(
+    code, _, error = ask(
         capsys, "train", *OPTIONS, "sgd", "--epsilon", 2, "--scale-from", tmp_path / "none", "--out", tmp_path / "run"
     )
     assert code != 0

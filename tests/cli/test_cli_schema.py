@@ -5,13 +5,12 @@ import json
 import re
 
 import pytest
+from asked import ask
 from frames_of_users import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privet import Plan, Training
-from privet.cli import main
-from privet.runs import run as runs
 from privet.tables import Schema
 
 ROWS = "age,job,id,rich\n" + "".join(f"{20 + i % 60},{['a', 'b', '?'][i % 3]},{i},{['no', 'yes'][i % 2]}\n" for i in range(120))
@@ -24,12 +23,6 @@ FILLED = {
 QUICK = ["--epsilon", 8, "--delta", "1e-4", "--steps", 3, "--model", "logistic", "--quiet", "--json"]
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(runs.report, "write", lambda directory: None)
-
-
 @pytest.fixture
 def table(tmp_path):
     (tmp_path / "people.csv").write_text(ROWS)
@@ -38,31 +31,24 @@ def table(tmp_path):
 
 @pytest.fixture
 def schema(table, capsys):
-    _, text, _ = privet(capsys, "schema", "draft", table, "--target", "rich")
+    _, text, _ = ask(capsys, "schema", "draft", table, "--target", "rich")
     for before, after in FILLED.items():
         text = text.replace(before, after)
     table.with_suffix(".toml").write_text(text)
     return table.with_suffix(".toml")
 
 
-def privet(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main(list(map(str, words)))
-    output = capsys.readouterr()
-    return stop.value.code, output.out, output.err
-
-
 def refused(capsys, *words):
     """Return the only line of a refusal."""
-    code, out, error = privet(capsys, *words)
+    code, out, error = ask(capsys, *words)
     assert (code, out, len(error.strip().splitlines())) == (2, "", 1), (code, out, error)
     return error
 
 
 def test_a_draft_of_a_private_table_shows_no_cell_and_counts_what_is_left(capsys, table):
-    code, text, notes = privet(capsys, "schema", "draft", table, "--target", "rich")
+    code, text, notes = ask(capsys, "schema", "draft", table, "--target", "rich")
     table.write_text(ROWS.replace(",a,", ",SECRET,").replace(",no", ",OTHER"))
-    assert (code, text, notes) == privet(capsys, "schema", "draft", table, "--target", "rich")
+    assert (code, text, notes) == ask(capsys, "schema", "draft", table, "--target", "rich")
     assert '4 lines have a "?"' in notes
     table.with_suffix(".toml").write_text(text)
     options = ["--data", table, "--schema", table.with_suffix(".toml"), "--out", table.parent / "run"]
@@ -73,18 +59,18 @@ def test_a_draft_of_a_private_table_shows_no_cell_and_counts_what_is_left(capsys
 def test_a_draft_from_a_public_sample_trains_without_a_hand(capsys, table):
     sample = table.parent / "sample.csv"
     sample.write_text(ROWS.replace("?", ""))
-    code, text, notes = privet(capsys, "schema", "draft", table, "--target", "rich", "--from-public", sample)
+    code, text, notes = ask(capsys, "schema", "draft", table, "--target", "rich", "--from-public", sample)
     assert (code, notes) == (0, "")
     table.with_suffix(".toml").write_text(text)
     options = ["--data", table, "--schema", table.with_suffix(".toml"), "--target", "rich", "--out", table.parent / "run"]
-    code, out, error = privet(capsys, "train", *options, *QUICK)
+    code, out, error = ask(capsys, "train", *options, *QUICK)
     assert code == 0, error
     assert json.loads(out.splitlines()[-1])["steps"] == 3
 
 
 def test_a_run_keeps_its_schema_in_plan_statement_and_folder(capsys, table, schema):
     run = table.parent / "run"
-    code, _, error = privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
+    code, _, error = ask(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
     assert code == 0, error
     known = Schema.read(schema)
     assert Plan.from_json((run / "plan.json").read_text()).schema == known == Schema.read(run / "schema.toml")
@@ -106,11 +92,11 @@ def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, 
 
     with monkeypatch.context() as patched:
         patched.setattr(Training, "steps", interrupted)
-        assert privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
+        assert ask(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
     before = Plan.from_json((run / "plan.json").read_text()).schema
     schema.write_text(schema.read_text().replace('["a", "b"]', '["a", "b", "c"]'))
     (run / "schema.toml").write_text(schema.read_text())
-    code, out, error = privet(capsys, "train", "--resume", run, "--quiet", "--json")
+    code, out, error = ask(capsys, "train", "--resume", run, "--quiet", "--json")
     assert code == 0, error
     assert json.loads(out.splitlines()[-1])["steps"] == 3
     assert before.width == Plan.from_json((run / "plan.json").read_text()).schema.width == 3
@@ -118,20 +104,20 @@ def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, 
 
 def test_a_schema_beside_a_plan_with_another_one_is_refused(capsys, table, schema):
     run = table.parent / "run"
-    privet(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
+    ask(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
     schema.write_text(schema.read_text().replace("upper = 100", "upper = 99"))
     again = ["train", "--config", run / "plan.json", "--data", table, "--out", table.parent / "again", "--quiet"]
     assert "it must be the schema of the plan" in refused(capsys, *again, "--schema", schema)
-    assert privet(capsys, *again)[0] == 0
+    assert ask(capsys, *again)[0] == 0
 
 
 def test_a_check_counts_for_the_owner_and_changes_nothing(capsys, table, schema):
     before = schema.read_bytes()
-    code, out, _ = privet(capsys, "schema", "check", table, "--schema", schema)
+    code, out, _ = ask(capsys, "schema", "check", table, "--schema", schema)
     assert code == 0
     assert re.search(r"^job +category +40 +0$", out, re.MULTILINE)
     assert "must not be released" in out
-    code, out, _ = privet(capsys, "schema", "check", table, "--schema", schema, "--json")
+    code, out, _ = ask(capsys, "schema", "check", table, "--schema", schema, "--json")
     found = json.loads(out)
     assert found["columns"]["job"] == {"missing": 40, "unfit": 0}
     assert (found["rows"], found["features"], found["rows_without_target"]) == (120, 3, 0)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from asked import ask_json, plan_in
 from safetensors.torch import load_file
 
-from privet import Plan, Training
-from privet.accounting.privacy_unit import group_unit
-from privet.cli import main
+from privet import Training
+from privet.accounting import group_unit
 from privet.runs import run as runs
 
 EXAMPLES, USERS, SIDE = 240, 60, 14
@@ -29,21 +29,8 @@ who = "user"
 """
 
 
-@pytest.fixture(autouse=True)
-def no_report(monkeypatch):
-    """Drawing takes longer than training here."""
-    monkeypatch.setattr(runs.report, "write", lambda directory: None)
-
-
 def train(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", *map(str, arguments)])
-    output = capsys.readouterr()
-    return stop.value.code, output.out.splitlines()[-1:] and json.loads(output.out.splitlines()[-1]), output.err
-
-
-def plan_in(directory):
-    return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))
+    return ask_json(capsys, "train", *arguments)
 
 
 def saved(path, **more):

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from asked import ask_json, plan_in
 from safetensors.torch import load_file
 
-from privet import Plan
 from privet.cli import main
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise, Normalize
 from privet.federated import Simulation
@@ -48,18 +48,8 @@ main({arguments})
 """
 
 
-@pytest.fixture(autouse=True)
-def no_report(request, monkeypatch):
-    """Drawing takes longer than training here."""
-    if "with_report" not in request.keywords:
-        monkeypatch.setattr(runs.report, "write", lambda directory: None)
-
-
 def federate(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["federate", *map(str, arguments)])
-    output = capsys.readouterr()
-    return stop.value.code, output.out.splitlines()[-1:] and json.loads(output.out.splitlines()[-1]), output.err
+    return ask_json(capsys, "federate", *arguments)
 
 
 def write_table(path, users, each=5):
@@ -77,10 +67,6 @@ def write_table(path, users, each=5):
 def table(tmp_path):
     (tmp_path / "schema.toml").write_text(SCHEMA)
     return ["--data", write_table(tmp_path / "table.csv", USERS), "--schema", tmp_path / "schema.toml"]
-
-
-def plan_in(directory):
-    return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))
 
 
 def lines_of(directory):

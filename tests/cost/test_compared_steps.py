@@ -42,10 +42,10 @@ def trained(monkeypatch):
     return made
 
 
-def moved(arm, trained, times=1):
+def moved(kind, trained, times=1):
     """Return the change of the parameters of a new network, over the learning rate."""
     model = network()
-    with cost.step_of(arm, model, losses, batch(), RULE) as step:
+    with cost.step_of(kind, model, losses, batch(), RULE) as step:
         for _ in range(times):
             step()
     return {
@@ -63,9 +63,9 @@ def summed(weigh):
 WEIGHTS = {"plain": torch.ones_like, "clipped": lambda norms: (0.3 / norms).clamp(max=1)}
 
 
-@pytest.mark.parametrize("arm", WEIGHTS)
-def test_a_step_follows_the_mean_gradient(arm, trained):
-    found, expected = moved(arm, trained), summed(WEIGHTS[arm])
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_a_step_follows_the_mean_gradient(kind, trained):
+    found, expected = moved(kind, trained), summed(WEIGHTS[kind])
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-6, atol=1e-9)
 
@@ -75,11 +75,11 @@ def test_a_private_step_has_noise(trained):
     assert not any(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("arm", cost.ARMS)
-def test_steps_accumulate_and_leave_the_model_unchanged(arm, trained):
+@pytest.mark.parametrize("kind", cost.KINDS)
+def test_steps_accumulate_and_leave_the_model_unchanged(kind, trained):
     model = network()
     before = copy.deepcopy(model.state_dict())
-    with cost.step_of(arm, model, losses, batch(), RULE) as step:
+    with cost.step_of(kind, model, losses, batch(), RULE) as step:
         step()
         first = copy.deepcopy(trained[-1].state_dict())
         step()
@@ -94,8 +94,8 @@ def test_frozen_parameters_stay(trained):
         model[0].requires_grad_(False)
         return model
 
-    for arm in cost.ARMS:
-        with cost.step_of(arm, frozen(), losses, batch(), RULE) as step:
+    for kind in cost.KINDS:
+        with cost.step_of(kind, frozen(), losses, batch(), RULE) as step:
             step()
         assert torch.equal(trained[-1][0].weight, network()[0].weight)
         assert not torch.equal(trained[-1][2].weight, network()[2].weight)

@@ -122,8 +122,8 @@ def test_a_schema_may_hold_the_priors_and_an_option_takes_their_place():
     assert "priors" not in SCHEMA.to_toml()
     data = of([0, 1], 2, schema=schema)
     setup = runs.Setup(data="own.csv", model="table", learning_rate=0.1, schema="own.toml")
-    assert setup.task(data).adjusted.priors == (0.75, 0.25)
-    assert replace(setup, class_priors=(0.5, 0.5)).task(data).adjusted.priors == (0.5, 0.5)
+    assert setup.task(data).loss.priors == (0.75, 0.25)
+    assert replace(setup, class_priors=(0.5, 0.5)).task(data).loss.priors == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("priors", [(0.5,), (0.5, 0.0), (0.2, 0.3, 0.5), (0.5, float("inf"))])

@@ -240,13 +240,6 @@ def test_a_tiny_rate_is_sampled_exactly():
     assert rates == [1e-12, 1e-15]
 
 
-def test_values_in_the_data_raise_nothing():
-    """28: an example with NaN contributes nothing."""
-    dataset = data()
-    dataset.tensors[0][3] = math.nan
-    train(dataset=dataset).run()
-
-
 @pytest.mark.filterwarnings("ignore:the model changes its own state")
 def test_what_a_forward_pass_counts_is_gone_after_it():
     """31: a buffer that is written to holds nothing of the data, so it is released as it was."""

@@ -62,40 +62,19 @@ def _missing(name: str) -> pytest.UsageError:
     return pytest.UsageError(f"define a fixture {name!r} for the training to test (see privet.audit.battery)")
 
 
-@pytest.fixture(scope="module")
-def model() -> nn.Module:
-    """Return the module, in the mode for training; must be overridden."""
-    raise _missing("model")
+def _default(name: str, *, required: bool = False) -> Any:
+    """Return a fixture for an argument of the checks, which is None unless it is overridden."""
+
+    @pytest.fixture(scope="module", name=name)
+    def default() -> None:
+        if required:
+            raise _missing(name)
+
+    return default
 
 
-@pytest.fixture(scope="module")
-def loss_fn() -> LossFunction:
-    """Return the loss function (model, batch) → (B,); must be overridden."""
-    raise _missing("loss_fn")
-
-
-@pytest.fixture(scope="module")
-def dataset() -> Dataset[Any] | None:
-    """Return the data set for training; this or `batch` must be overridden."""
-    return None
-
-
-@pytest.fixture(scope="module")
-def collate() -> Collate | None:
-    """Return the collate function for training, or None."""
-    return None
-
-
-@pytest.fixture(scope="module")
-def probe_batch() -> Any:
-    """Return the public batch for the check before the first step of training, or None."""
-    return None
-
-
-@pytest.fixture(scope="module")
-def batch() -> Any:
-    """Return a batch of at least two examples, if there is no data set."""
-    return None
+model, loss_fn = _default("model", required=True), _default("loss_fn", required=True)
+dataset, collate, probe_batch, batch = map(_default, ("dataset", "collate", "probe_batch", "batch"))
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from privet import runs
 from privet.cli import parts
+from privet.cli.options import LengthOptions
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.momentum import InnerOuter, Momentum
-from privet.plan import Plan
-from privet.plan.mechanism import Epochs
+from privet.plan import Epochs, Plan
 from privet.runs.run import read_setup
 from privet.training.directory import read_plan
 from privet.tuning import Setting, diagonal
@@ -31,6 +30,8 @@ _SCALED = {
 
 class Choice:
     """Chooses what was left out, and keeps its name and value in `values`; what was given is returned as it is.
+
+    The usual values for the data and the model are in `usual`.
 
     Args:
         dataset: the data, of which only size, shape, task and schema are used; all of them are public.
@@ -52,46 +53,24 @@ class Choice:
             delta=delta,
         )
         self.model = self.pick("model", model, usual)
-        self._usual = self._defaults(len(dataset.train))
-
-    def bound(self, given: float | None) -> float:
-        """Return the clip bound."""
-        return self.pick("bound", given, self._usual.bound)
-
-    def physical_batch_size(self, given: int | None) -> int:
-        """Return the number of examples that go through the model at once; it does not change the result."""
-        return self._usual.physical_batch_size if given is None else given
-
-    def momentum(self, given: float | None, private: Momentum | None) -> float:
-        """Return the optimizer's momentum; none in addition to momentum of released gradients."""
-        return self.pick("momentum", given, 0.0 if isinstance(private, InnerOuter) else self._usual.momentum)
+        self.usual = self._defaults(len(dataset.train))
 
     def lengths(
-        self,
-        examples: int,
-        sampling: str,
-        *,
-        batch_size: float | None,
-        steps: int | None,
-        epochs: float | None,
-        fixed_noise: bool,
-        most: float = math.inf,
+        self, examples: int, given: LengthOptions, *, fixed_noise: bool, most: float = math.inf
     ) -> tuple[float, int | Epochs | None]:
         """Return the expected batch size, and steps or epochs, or None if the budget and given noise decide on the steps.
 
         A batch size that is chosen here is at most `most`.
         """
-        given = parts.length(steps, epochs, needed=False)
-        open_steps = fixed_noise and self.epsilon is not None
-        whole = float(examples) if sampling == "full-batch" else None
-        found = self._defaults(examples, steps=steps, epochs=epochs, batch_size=whole if batch_size is None else batch_size)
-        size = found.batch_size
-        if sampling not in _WHOLE and batch_size is None:
-            size = min(size, max(1, examples // _FEWEST_BATCHES))
-        if batch_size is None:
-            size = min(size, most)
-        size = self.pick("batch_size", batch_size, size)
-        return size, given if given is not None or open_steps else self.pick("steps", None, found.steps)
+        length, size = parts.length(given.steps, given.epochs), given.batch_size
+        if size is None and given.sampling == "full-batch":
+            size = float(examples)
+        found = self._defaults(examples, steps=given.steps, epochs=given.epochs, batch_size=size)
+        usual = found.batch_size
+        if given.batch_size is None:
+            usual = min(usual, most, math.inf if given.sampling in _WHOLE else max(1, examples // _FEWEST_BATCHES))
+        chosen, open_steps = self.pick("batch_size", given.batch_size, usual), fixed_noise and self.epsilon is not None
+        return chosen, length if length is not None or open_steps else self.pick("steps", None, found.steps)
 
     def learning_rate(self, given: float | None, setup: runs.Setup, plan: Plan, source: Path | None = None) -> float:
         """Return the learning rate for a calibrated plan: by default, or that of another run by the scaling rule.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["CompositionFile", "answer_composition"]
+__all__ = ["answer_composition"]
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from privet.accounting import Composition, edgeworth, read_composition, tradeoff, zcdp
 from privet.accounting.coverage import accountants_of, as_accounted
@@ -18,15 +17,8 @@ from privet.accounting.guarantee.verification import verify_epsilon
 from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.accounting.rounding import format_up
 from privet.cli.output import answer
-from privet.cli.topics import PRIVACY
 from privet.errors import InvalidArgumentError, PrivetError, choice
 
-CompositionFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--composition", help="TOML or JSON file that lists releases, instead of a training run.", rich_help_panel=PRIVACY
-    ),
-]
 # False positive rates at which the curve is reported.
 _RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.1, 31), np.linspace(0.11, 1.0, 90)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Data", "Definitions", "load_definitions"]
+__all__ = ["Definitions", "load_definitions"]
 
 import runpy
 import sys
@@ -84,21 +84,6 @@ class Definitions:
             raise InvalidArgumentError("MODEL.py", str(self.file), f"a file that {self.needed}", f"It defines no {name}.")
         return value
 
-    def data(self) -> Data:
-        """Return `dataset` with `collate`, or else `batch`.
-
-        Raises:
-            InvalidArgumentError: neither is defined, or the data set has fewer than two examples.
-        """
-        data = self.find("dataset", object)
-        if data is None:
-            batch = self.require("batch", object)
-            return Data(count_examples(batch), batch=batch)
-        number = check_map_style(data)
-        if number < 2:
-            raise InvalidArgumentError(f"{self.file.name}: dataset", number, "at least 2 examples")
-        return Data(number, dataset=data, collate=self.find("collate", Callable))
-
     def examples(self, limit: int) -> tuple[Any, int]:
         """Return the first examples of `dataset`, or else of `batch`, as a batch, and the number of all examples.
 
@@ -114,20 +99,3 @@ class Definitions:
             return select_examples(batch, slice(limit)), count_examples(batch)
         number = check_map_style(data)
         return ExampleReader(data, self.find("collate", Callable)).batch(np.arange(min(limit, number))), number
-
-
-@dataclass(frozen=True)
-class Data:
-    """The data that a file defines.
-
-    Args:
-        number: number of examples.
-        batch: a batch of examples, if there is no data set.
-        dataset: map-style data set, or None.
-        collate: collate function of the data set, or None.
-    """
-
-    number: int
-    batch: Any = None
-    dataset: Any = None
-    collate: Callable[[list[Any]], Any] | None = None

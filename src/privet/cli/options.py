@@ -1,246 +1,117 @@
-"""Options shared by several commands."""
+"""Options of the commands, as fields of dataclasses: type, default, help, topic, and what part of a plan they determine.
+
+A command takes one frozen dataclass of options. Its signature for typer, the JSON Schema of `--config` files and the refusal of
+options that contradict a plan all follow from the fields.
+"""
 
 from __future__ import annotations
 
 __all__ = [
-    "Accountant",
-    "Adjacency",
-    "Adopt",
-    "AnchorsOption",
-    "Augment",
-    "Bands",
-    "BatchSize",
-    "BoundSchedule",
-    "BudgetFile",
-    "BudgetPart",
-    "Buffers",
-    "ClassCountsEpsilon",
-    "ClassPriors",
-    "Classes",
-    "Clipping",
-    "CoupleLearningRate",
-    "Cutoff",
-    "Delta",
-    "Dimensions",
-    "EpochsOption",
-    "EvaluationEpsilon",
-    "FixedNoise",
-    "Full",
-    "GroupSize",
-    "History",
-    "HoldoutFraction",
-    "InnerMomentum",
-    "License",
-    "Log",
-    "Noise",
-    "OptimizerOptions",
-    "Out",
-    "OuterMomentum",
-    "PerExampleMomentum",
-    "Projections",
-    "PublicData",
-    "Quantile",
-    "Quiet",
-    "Refresh",
-    "ResidualBound",
-    "Resume",
-    "Sampling",
-    "Scale",
-    "Seed",
-    "Source",
-    "Sparsify",
-    "SparsifyRanked",
-    "Stability",
-    "Steps",
-    "Style",
-    "Test",
-    "Unit",
-    "UserCap",
-    "UserColumn",
-    "Views",
-]
+    "BudgetOptions", "ClippingOptions", "DataOptions", "FolderOptions", "LengthOptions", "MomentumOptions", "NoiseOptions",
+    "OutputOptions", "PrivacyOptions", "ProjectionOptions", "QuestionOptions", "RunOptions", "SparsityOptions", "TestOptions",
+    "UserOptions", "as_option", "command", "join_values", "option", "read_arguments",
+]  # fmt: skip
 
 import csv
+import functools
+import inspect
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
 from privet._utils.documents import DocumentError, from_json
-from privet.accounting.events import ADJACENCIES
-from privet.accounting.queries import ACCOUNTANTS
-from privet.cli.parts import NOISES, SCHEMES, STYLES, rules_with
+from privet.accounting import ACCOUNTANTS, ADJACENCIES
+from privet.cli.kinds import NOISES, SCHEMES, STYLES, rules_with
+from privet.cli.output import JSON
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS
 from privet.clipping import NORM_RULES
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES
-from privet.units.augmentations import AUGMENTATIONS
+
+_Options = TypeVar("_Options")
+
+
+def option(help: str, topic: str | None, default: Any = None, *names: str, part: str = "", needs: str = "", **more: Any) -> Any:
+    """Return a field for an option.
+
+    Args:
+        help: its description.
+        topic: heading under which the help of the command lists it.
+        default: value if it is left out.
+        names: its names, if they differ from that of the field.
+        part: field of the plan that it determines, or "plan" for several; a file of `--config` may give that instead.
+        needs: option, with a value or without, that has to be given too, such as "--noise banded".
+        more: further arguments of `typer.Option`.
+    """
+    described = typer.Option(*names, help=help, rich_help_panel=topic, **more)
+    return field(default=default, metadata={"option": described, "part": part, "needs": needs})
+
+
+def as_option(name: str) -> str:
+    """Return the option for a field."""
+    return "--" + name.replace("_", "-")
+
+
+def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options], None]], Callable[..., None]]:
+    """Return a decorator that makes the function of a command, which takes its options as one object, suit typer.
+
+    Args:
+        kind: frozen dataclass, whose fields are the options.
+    """
+    hints, own = get_type_hints(kind), cast(Any, kind)
+    parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)] + [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default,
+            annotation=Annotated[hints[each.name], each.metadata["option"]],
+        )
+        for each in fields(own)
+    ]  # fmt: skip
+
+    def decorate(run: Callable[[typer.Context, _Options], None]) -> Callable[..., None]:
+        @functools.wraps(run)
+        def call(context: typer.Context, **options: Any) -> None:
+            given = kind(**options)
+            _check_needs(given)
+            run(context, given)
+
+        del call.__wrapped__
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        call.options = kind  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _check_needs(given: Any) -> None:
+    """Refuse an option that is given without the one that it belongs to."""
+    for each in fields(given):
+        needed, value = each.metadata["needs"], getattr(given, each.name)
+        if not needed or value is None or value is False:
+            continue
+        name, _, word = needed.removeprefix("--").partition(" ")
+        other = getattr(given, name.replace("-", "_"))
+        if other is None or (word and other != word):
+            raise InvalidArgumentError(as_option(each.name), value, f"left out without {needed}", f"Give {needed} too.")
 
 
 def _words(table: Iterable[str]) -> str:
     return ", ".join(name.lower() for name in table)
 
 
-def _of(option: str) -> str:
+def _of(name: str) -> str:
     """Return a phrase with the rules that have an option, and its defaults."""
     return "For " + ", ".join(
-        f"{rule} (default: {'the bound' if default is None else default})" for rule, default in rules_with(option).items()
+        f"{rule} (default: {'the bound' if default is None else default})" for rule, default in rules_with(name).items()
     )
 
 
-Delta = Annotated[float, typer.Option(help="Target δ; below 1 / examples.", rich_help_panel=PRIVACY)]
-BatchSize = Annotated[float, typer.Option(help="Expected batch size.", rich_help_panel=SAMPLING)]
-Steps = Annotated[int | None, typer.Option(help="Number of steps.", rich_help_panel=SAMPLING)]
-EpochsOption = Annotated[
-    float | None, typer.Option("--epochs", help="Passes over the data, instead of --steps.", rich_help_panel=SAMPLING)
-]
-Adjacency = Annotated[
-    str, typer.Option(help=f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", rich_help_panel=PRIVACY)
-]
-Sampling = Annotated[str, typer.Option(help=f"Sampling scheme of the batches: {_words(SCHEMES)}.", rich_help_panel=SAMPLING)]
-Accountant = Annotated[
-    str,
-    typer.Option(
-        help=f"Privacy accountant: {_words(ACCOUNTANTS)} (edgeworth and gdp may underestimate ε).", rich_help_panel=PRIVACY
-    ),
-]
-Clipping = Annotated[str, typer.Option(help=f"Clipping rule: {_words(NORM_RULES)}.", rich_help_panel=CLIPPING)]
-Stability = Annotated[
-    float | None,
-    typer.Option(help=f"Constant r in the weight's denominator. {_of('stability')}.", rich_help_panel=CLIPPING),
-]
-Scale = Annotated[
-    float | None,
-    typer.Option(help=f"Factor s of the norm in the weight's denominator. {_of('scale')}.", rich_help_panel=CLIPPING),
-]
-Cutoff = Annotated[
-    float | None, typer.Option(help=f"Norm above which a gradient is dropped. {_of('cutoff')}.", rich_help_panel=CLIPPING)
-]
-Quantile = Annotated[
-    float | None,
-    typer.Option(
-        "--adaptive-quantile",
-        help="Adapt the bound, privately, to this quantile of the gradient norms.",
-        rich_help_panel=CLIPPING,
-    ),
-]
-Projections = Annotated[
-    int | None,
-    typer.Option(
-        help="Estimate norms from this many random projections instead of computing them; use at least 30.",
-        rich_help_panel=CLIPPING,
-    ),
-]
-PublicData = Annotated[
-    str | None,
-    typer.Option(
-        "--public",
-        help="Public data for gradient embedding perturbation: a name of the catalogue, an .npz file, or dead-leaves (made-up "
-        "images). Their gradients span subspaces, and --bound is that of the part of a gradient in them.",
-        rich_help_panel=CLIPPING,
-    ),
-]
-Dimensions = Annotated[
-    int | None, typer.Option(help="Dimensions of all subspaces together, for --public; default: 500.", rich_help_panel=CLIPPING)
-]
-AnchorsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--anchors", help="Public examples whose gradients a step uses, for --public; default: 500.", rich_help_panel=CLIPPING
-    ),
-]
-ResidualBound = Annotated[
-    float | None,
-    typer.Option(
-        help="Bound of the part outside the subspaces, for --public; 0 does not release it. Default: 0.4 times --bound.",
-        rich_help_panel=CLIPPING,
-    ),
-]
-Style = Annotated[
-    str,
-    typer.Option(help=f"Groups that are clipped separately: {_words(STYLES)} (flat: one group).", rich_help_panel=CLIPPING),
-]
-Source = Annotated[
-    str,
-    typer.Option(
-        "--noise-source", help=f"Random number generator: {_words(SOURCES)} (fixed gives no privacy).", rich_help_panel=PRIVACY
-    ),
-]
-
-BudgetFile = Annotated[
-    Path | None,
-    typer.Option("--budget", help="Budget file of privet budget create, which pays for this run.", rich_help_panel=PRIVACY),
-]
-BudgetPart = Annotated[
-    str | None, typer.Option(help="Part of the data that this run uses, if the budget has parts.", rich_help_panel=PRIVACY)
-]
-BoundSchedule = Annotated[
-    str,
-    typer.Option(
-        help="Schedule of the clip bound: constant; linear:STEPS, to half the bound after so many steps, where it stays (or "
-        "linear, over all steps); geometric:RATE, to half the bound; piecewise:1@0.95,200, factors with the ends of pieces.",
-        rich_help_panel=CLIPPING,
-    ),
-]
-FixedNoise = Annotated[
-    bool,
-    typer.Option(
-        "--fixed-noise", help="Keep the noise standard deviation while the bound shrinks, so that later steps spend less ε.",
-        rich_help_panel=CLIPPING,
-    ),
-]  # fmt: skip
-Noise = Annotated[
-    str,
-    typer.Option(
-        help=f"Correlation of the noise over the steps: {_words(NOISES)}. Banded noise samples in cycles of as many steps.",
-        rich_help_panel=VARIANTS,
-    ),
-]
-Bands = Annotated[int | None, typer.Option(help="Number of bands of --noise banded; default: 8.", rich_help_panel=VARIANTS)]
-Buffers = Annotated[int | None, typer.Option(help="Number of buffers of --noise buffered; default: 3.", rich_help_panel=VARIANTS)]
-Sparsify = Annotated[
-    float | None,
-    typer.Option(
-        help="Final fraction of coordinates to leave out; it grows from 0 and does not improve ε.", rich_help_panel=VARIANTS
-    ),
-]
-Refresh = Annotated[
-    int | None, typer.Option(help="Number of masks per epoch, for --sparsify; default: 1.", rich_help_panel=VARIANTS)
-]
-SparsifyRanked = Annotated[
-    bool,
-    typer.Option(
-        "--sparsify-ranked",
-        help="Leave out the coordinates with the smallest releases, not random ones.",
-        rich_help_panel=VARIANTS,
-    ),
-]
-InnerMomentum = Annotated[
-    float | None,
-    typer.Option(
-        help="Weight γ₀ of an example's gradient at the previous parameters; requires --history.", rich_help_panel=VARIANTS
-    ),
-]
-OuterMomentum = Annotated[
-    float | None,
-    typer.Option(help="γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", rich_help_panel=VARIANTS),
-]
-History = Annotated[
-    int | None,
-    typer.Option(
-        help="Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.", rich_help_panel=VARIANTS
-    ),
-]
-PerExampleMomentum = Annotated[
-    float | None,
-    typer.Option(help="γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", rich_help_panel=VARIANTS),
-]
-
-
-def _classes(given: str | int | Sequence[object]) -> str:
-    """Return the classes as text; a configuration may give them as a list or a number."""
+def join_values(given: str | int | Sequence[object]) -> str:
+    """Return values as text, separated by commas; a configuration may give them as a list or a number."""
     if isinstance(given, str | int) or not isinstance(given, Sequence):
         return str(given)
     line = io.StringIO()
@@ -248,85 +119,12 @@ def _classes(given: str | int | Sequence[object]) -> str:
     return line.getvalue()
 
 
-Classes = Annotated[
-    str | None,
-    typer.Option(
-        parser=_classes,
-        metavar="K|A,B,…",
-        help="Classes of a file: K for the labels 0 to K−1, or the labels in order, separated by commas. "
-        "Never read from the rows.",
-        rich_help_panel=DATA,
-    ),
-]
-Test = Annotated[
-    str | None,
-    typer.Option(
-        help="Public test data for a file, in the format of --data. Without test data, no accuracy is reported.",
-        rich_help_panel=DATA,
-    ),
-]
-HoldoutFraction = Annotated[
-    float | None,
-    typer.Option(
-        "--holdout",
-        help="Fraction of the private examples (or users) to hold out; the final result on them is released with noise. Requires "
-        "--evaluation-epsilon.",
-        rich_help_panel=DATA,
-    ),
-]
-EvaluationEpsilon = Annotated[
-    float | None,
-    typer.Option(
-        help="ε of the result on held-out data. Held-out data is not trained on, so the run's ε is the larger of both, no sum.",
-        rich_help_panel=PRIVACY,
-    ),
-]
-ClassPriors = Annotated[
-    str | None,
-    typer.Option(
-        parser=_classes,
-        metavar="P,Q,…",
-        help="Public class priors in the order of the classes, such as 0.76,0.24: every class then counts alike in the loss.",
-        rich_help_panel=DATA,
-    ),
-]
-ClassCountsEpsilon = Annotated[
-    float | None,
-    typer.Option(
-        help="ε for noisy class counts that take the place of --class-priors; part of --epsilon.", rich_help_panel=PRIVACY
-    ),
-]
-UserColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Array of user ids in an .npz file: the unit of privacy becomes the user; requires --user-cap.",
-        rich_help_panel=PRIVACY,
-    ),
-]
-UserCap = Annotated[int | None, typer.Option(help="Largest number of examples used per user.", rich_help_panel=PRIVACY)]
-GroupSize = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of examples that form one unit of privacy; requires --adjacency replace-one.", rich_help_panel=PRIVACY
-    ),
-]
-Views = Annotated[
-    int | None,
-    typer.Option(help="Number of augmented views per image, averaged before clipping; requires --augment.", rich_help_panel=DATA),
-]
-Augment = Annotated[
-    str | None, typer.Option(help=f"Augmentations, separated by commas: {_words(AUGMENTATIONS)}.", rich_help_panel=DATA)
-]
-Unit = Annotated[
-    str,
-    typer.Option(
-        help="Unit of privacy, in which --examples and --batch-size count: example, user, or group:4 for groups of four.",
-        rich_help_panel=PRIVACY,
-    ),
-]
+def read_arguments(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an optimizer in a JSON object.
 
-
-def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    Raises:
+        InvalidArgumentError: it is no JSON object.
+    """
     try:
         found = from_json(given) if isinstance(given, str) else given
     except DocumentError:
@@ -336,37 +134,217 @@ def _options(given: str | Mapping[str, Any]) -> dict[str, Any]:
     return dict(found)
 
 
-OptimizerOptions = Annotated[
-    dict[str, Any] | None,
-    typer.Option(
-        parser=_options, metavar="JSON", help="Further optimizer arguments, such as '{\"weight_decay\": 0.01}'.",
-        rich_help_panel=MODEL,
-    ),
-]  # fmt: skip
-CoupleLearningRate = Annotated[
-    bool,
-    typer.Option(
-        "--couple-learning-rate", help="Scale the learning rate to keep η·σ·C constant under schedules of bound and noise.",
-        rich_help_panel=MODEL,
-    ),
-]  # fmt: skip
-Seed = Annotated[
-    int, typer.Option(help="Seed of the initial parameters only; noise and sampling have no seed.", rich_help_panel=MODEL)
-]
-Out = Annotated[Path | None, typer.Option(help="Directory of the run; default: a new one in runs/.", rich_help_panel=RUN)]
-Resume = Annotated[Path | None, typer.Option(help="Resume the unfinished run in this directory.", rich_help_panel=RUN)]
-Adopt = Annotated[
-    bool,
-    typer.Option(help="With --resume on another machine: assert that no other copy of the run continues.", rich_help_panel=RUN),
-]
-License = Annotated[str | None, typer.Option(help="Licence of the model for its card, such as apache-2.0.", rich_help_panel=RUN)]
-Log = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. "
-        "May be repeated.",
-        rich_help_panel=RUN,
-    ),
-]
-Full = Annotated[bool, typer.Option("--full", help="Print the full privacy statement at the end.")]
-Quiet = Annotated[bool, typer.Option(help="Show no progress bar; print only the directory and ε.")]
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The data."""
+
+    data: str | None = option("Data set by name, or path to a table or an .npz file.", DATA)
+    schema: str | None = option("Public schema of a table, a TOML file; see privet schema draft.", DATA)
+    classes: str | None = option(
+        "Classes of a file: K for the labels 0 to K−1, or the labels in order, separated by commas. Never read from the rows.",
+        DATA, parser=join_values, metavar="K|A,B,…",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestOptions:
+    """Public test data."""
+
+    test: str | None = option(
+        "Public test data for a file, in the format of --data. Without test data, no accuracy is reported.", DATA
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """Data that are not fetched."""
+
+    folder: Path | None = option("Folder with the files of the data set, instead of fetching them.", DATA)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserOptions:
+    """Users as units of privacy."""
+
+    user_column: str | None = option(
+        "Array of user ids in an .npz file: the unit of privacy becomes the user; requires --user-cap.", PRIVACY
+    )
+    user_cap: int | None = option("Largest number of examples used per user.", PRIVACY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyOptions:
+    """The guarantee, and the source of its noise."""
+
+    epsilon: float | None = option("Target ε; never exceeded.", PRIVACY)
+    delta: float = option("Target δ; below 1 / examples.", PRIVACY, 1e-5, part="plan")
+    noise_multiplier: float | None = option(
+        "Noise standard deviation over sensitivity, instead of --epsilon.", PRIVACY, part="noise"
+    )
+    adjacency: str = option(
+        f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", PRIVACY, "add-remove", part="plan"
+    )
+    noise_source: str = option(
+        f"Random number generator: {_words(SOURCES)} (fixed gives no privacy).", PRIVACY, "secure", part="noise"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """A budget that pays for the run."""
+
+    budget_file: Path | None = option("Budget file of privet budget create, which pays for this run.", PRIVACY, None, "--budget")
+    budget_part: str | None = option("Part of the data that this run uses, if the budget has parts.", PRIVACY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthOptions:
+    """Sampling and length."""
+
+    epochs: float | None = option("Passes over the data, instead of --steps.", SAMPLING, part="plan")
+    steps: int | None = option("Number of steps.", SAMPLING, part="plan")
+    batch_size: float | None = option(
+        "Expected batch size; default: by the number of examples, the steps and the model.", SAMPLING, part="sampling"
+    )
+    sampling: str = option(f"Sampling scheme of the batches: {_words(SCHEMES)}.", SAMPLING, "poisson", part="sampling")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingOptions:
+    """The clipping rule."""
+
+    clipping: str = option(f"Clipping rule: {_words(NORM_RULES)}.", CLIPPING, "flat", part="clipping")
+    bound: float | None = option("Clip bound C; default: by the model, 1 or 0.1.", CLIPPING, part="clipping")
+    stability: float | None = option(f"Constant r in the weight's denominator. {_of('stability')}.", CLIPPING, part="clipping")
+    scale: float | None = option(f"Factor s of the norm in the weight's denominator. {_of('scale')}.", CLIPPING, part="clipping")
+    cutoff: float | None = option(f"Norm above which a gradient is dropped. {_of('cutoff')}.", CLIPPING, part="clipping")
+    style: str = option(
+        f"Groups that are clipped separately: {_words(STYLES)} (flat: one group).", CLIPPING, "flat", part="clipping"
+    )
+    adaptive_quantile: float | None = option(
+        "Adapt the bound, privately, to this quantile of the gradient norms.", CLIPPING, part="clipping"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionOptions:
+    """Norms estimated from random projections, and gradients in subspaces of public ones."""
+
+    projections: int | None = option(
+        "Estimate norms from this many random projections instead of computing them; use at least 30.", CLIPPING, part="clipping"
+    )
+    public: str | None = option(
+        "Public data for gradient embedding perturbation: a name of the catalogue, an .npz file, or dead-leaves (made-up "
+        "images). Their gradients span subspaces, and --bound is that of the part of a gradient in them.",
+        CLIPPING, part="plan",
+    )  # fmt: skip
+    dimensions: int | None = option(
+        "Dimensions of all subspaces together, for --public; default: 500.", CLIPPING, part="plan", needs="--public"
+    )
+    anchors: int | None = option(
+        "Public examples whose gradients a step uses, for --public; default: 500.", CLIPPING, part="plan", needs="--public"
+    )
+    residual_bound: float | None = option(
+        "Bound of the part outside the subspaces, for --public; 0 does not release it. Default: 0.4 times --bound.",
+        CLIPPING, part="plan", needs="--public",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOptions:
+    """Schedules, and correlation of the noise over the steps."""
+
+    bound_schedule: str = option(
+        "Schedule of the clip bound: constant; linear:STEPS, to half the bound after so many steps, where it stays (or linear, "
+        "over all steps); geometric:RATE, to half the bound; piecewise:1@0.95,200, factors with the ends of pieces.",
+        CLIPPING, "constant", part="bound_schedule",
+    )  # fmt: skip
+    fixed_noise: bool = option(
+        "Keep the noise standard deviation while the bound shrinks, so that later steps spend less ε.",
+        CLIPPING, False, "--fixed-noise", part="noise", needs="--noise independent",
+    )  # fmt: skip
+    noise: str = option(
+        f"Correlation of the noise over the steps: {_words(NOISES)}. Banded noise samples in cycles of as many steps.",
+        VARIANTS, "independent", part="noise",
+    )  # fmt: skip
+    bands: int | None = option("Number of bands of banded noise; default: 8.", VARIANTS, part="noise", needs="--noise banded")
+    buffers: int | None = option(
+        "Number of buffers of buffered noise; default: 3.", VARIANTS, part="noise", needs="--noise buffered"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparsityOptions:
+    """Sparsification."""
+
+    sparsify: float | None = option(
+        "Final fraction of coordinates to leave out; it grows from 0 and does not improve ε.", VARIANTS, part="sparsification"
+    )
+    refresh: int | None = option(
+        "Number of masks per epoch, for --sparsify; default: 1.", VARIANTS, part="sparsification", needs="--sparsify"
+    )
+    sparsify_ranked: bool = option(
+        "Leave out the coordinates with the smallest releases, not random ones.",
+        VARIANTS, False, "--sparsify-ranked", part="sparsification", needs="--sparsify",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentumOptions:
+    """Momentum of gradients."""
+
+    inner_momentum: float | None = option(
+        "Weight γ₀ of an example's gradient at the previous parameters; requires --history.",
+        VARIANTS, part="momentum", needs="--history",
+    )  # fmt: skip
+    outer_momentum: float | None = option("γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", VARIANTS, part="momentum")
+    history: int | None = option(
+        "Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.",
+        VARIANTS, part="momentum", needs="--inner-momentum",
+    )  # fmt: skip
+    per_example_momentum: float | None = option(
+        "γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", VARIANTS, part="momentum"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """How results are printed."""
+
+    json: bool = field(default=False, metadata={"option": JSON, "part": "", "needs": ""})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(OutputOptions):
+    """The run and its directory."""
+
+    seed: int = option("Seed of the initial parameters only; noise and sampling have no seed.", MODEL, 0)
+    out: Path | None = option("Directory of the run; default: a new one in runs/.", RUN)
+    resume: Path | None = option("Resume the unfinished run in this directory.", RUN)
+    adopt: bool = option("With --resume on another machine: assert that no other copy of the run continues.", RUN, False)
+    license: str | None = option("Licence of the model for its card, such as apache-2.0.", RUN)
+    log: list[str] | None = option(
+        "Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. May be "
+        "repeated.",
+        RUN,
+    )
+    full: bool = option("Print the full privacy statement at the end.", None, False, "--full")
+    quiet: bool = option("Show no progress bar; print only the directory and ε.", None, False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionOptions(OutputOptions):
+    """A question about ε, noise or steps, which needs no data."""
+
+    examples: int | None = option("Public number of examples in the data set.", SAMPLING)
+    batch_size: float | None = option("Expected batch size.", SAMPLING)
+    sampling: str = option(f"Sampling scheme of the batches: {_words(SCHEMES)}.", SAMPLING, "poisson")
+    delta: float | None = option("Target δ; below 1 / examples.", PRIVACY)
+    adjacency: str | None = option(f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", PRIVACY)
+    accountant: str = option(
+        f"Privacy accountant: {_words(ACCOUNTANTS)} (edgeworth and gdp may underestimate ε).", PRIVACY, "pld"
+    )
+    unit: str = option(
+        "Unit of privacy, in which --examples and --batch-size count: example, user, or group:4 for groups of four.",
+        PRIVACY, "example",
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Json", "answer"]
+__all__ = ["JSON", "Json", "answer"]
 
 import json
 import math
@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of standard output.")]
+JSON = typer.Option("--json", help="Print one JSON object as the last line of standard output.")
+Json = Annotated[bool, JSON]
 
 
 def answer(as_json: bool, values: Mapping[str, object], prose: str) -> None:

@@ -1,124 +1,34 @@
-"""Parts of a plan, built from the words of the command line."""
+"""Parts of a plan, from the options of the command line."""
 
 from __future__ import annotations
 
 __all__ = [
-    "NOISES",
-    "SCHEDULES",
-    "SCHEMES",
-    "STYLES",
-    "class_counts",
-    "class_priors",
-    "clipping_rule",
-    "cyclic",
-    "embedded",
-    "holdout",
-    "length",
-    "momentum",
-    "noise",
-    "question",
-    "rules_with",
-    "schedule",
-    "scheme",
-    "sparsification",
-    "unit",
-]
+    "class_priors", "clipping_rule", "cyclic", "holdout", "length", "momentum", "noise", "projected", "question", "schedule",
+    "scheme", "sparsification", "unit",
+]  # fmt: skip
 
-import math
-from collections.abc import Callable
-from typing import Any
-
-from privet.accounting.privacy_unit import Unit, group_unit
-from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, Layerwise, NormRule, Projected, Rule
+from privet.accounting import group_unit
+from privet.cli.kinds import NOISES, SCHEDULES, SCHEMES, STYLES, rules_with
+from privet.cli.options import (
+    ClippingOptions,
+    MomentumOptions,
+    NoiseOptions,
+    ProjectionOptions,
+    QuestionOptions,
+    SparsityOptions,
+    as_option,
+)
+from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
-from privet.noise import Banded, BufferedToeplitz, Gaussian, NoiseMechanism, Tree
-from privet.plan import ClassCounts, Holdout, PrivacyMechanism
-from privet.plan.mechanism import Epochs
-from privet.sampling import (
-    BallsInBins,
-    CyclicPoisson,
-    FixedOrder,
-    FixedSize,
-    FullBatch,
-    Poisson,
-    Scheme,
-    Shuffle,
-    TruncatedPoisson,
-)
-from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule
+from privet.noise import Banded, Gaussian, NoiseMechanism
+from privet.plan import Epochs, Holdout, PrivacyMechanism
+from privet.sampling import CyclicPoisson, Poisson, Scheme
+from privet.schedules import Schedule
 from privet.sparsification import Random, Ranked, Sparsification
-
-# Style on the command line → a rule that clips all parameters together, or each group by itself.
-STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
-    "flat": lambda rule: rule,
-    "parameter": lambda rule: Layerwise(rule, by="parameter"),
-    "module": lambda rule: Layerwise(rule, by="module"),
-}
 
 # Anchors and dimensions of gradient embedding perturbation, and the residual's bound over the embedding's (2 and 5 in the paper).
 _ANCHORED, _RESIDUAL = 500, 0.4
-
-# Noise over the steps → the option that only it has, if any.
-NOISES: dict[str, str | None] = {"independent": "fixed_noise", "banded": "bands", "buffered": "buffers", "tree": None}
-
-
-def _constant(setting: str) -> Schedule:
-    if setting:
-        raise ValueError
-    return Constant()
-
-
-def _piecewise(setting: str) -> Schedule:
-    *pieces, last = setting.split(",")
-    values, ends = zip(*(map(float, piece.split("@")) for piece in pieces), strict=True)
-    return Piecewise((*values, float(last)), ends)
-
-
-# Name → function from the setting after the colon, "" without one.
-SCHEDULES: dict[str, Callable[[str], Schedule]] = {
-    "constant": _constant,
-    "linear": lambda setting: Linear(over=int(setting)) if setting else Linear(),
-    "geometric": lambda setting: Geometric(float(setting)) if setting else Geometric(),
-    "piecewise": _piecewise,
-}
-_FORMS = {
-    "constant": "without a setting",
-    "linear": "linear, or with its target length in steps, such as linear:2000",
-    "geometric": "geometric, or with its rate, such as geometric:0.001",
-    "piecewise": "with factors and ends, such as piecewise:1@0.95,200 for the factor 1 up to 95 % of the steps and then 200",
-}
-
-
-def _full(size: float, examples: int) -> Scheme:
-    if size != examples:
-        raise InvalidArgumentError("--batch-size", size, f"the number of examples, {examples}, for a full batch")
-    return FullBatch()
-
-
-def _whole(size: float) -> Any:
-    return int(size) if size == int(size) else size
-
-
-# Name → function from batch size and number of examples to the scheme. Truncation is six standard deviations above the mean.
-SCHEMES: dict[str, Callable[[float, int], Scheme]] = {
-    "poisson": lambda size, _: Poisson(size),
-    "truncated-poisson": lambda size, _: TruncatedPoisson(size, cap=math.ceil(size + 6 * math.sqrt(size))),
-    "fixed-size": lambda size, _: FixedSize(_whole(size)),
-    "balls-in-bins": lambda size, _: BallsInBins(size),
-    "fixed-order": lambda size, _: FixedOrder(size),
-    "full-batch": _full,
-    "shuffle": lambda size, _: Shuffle(_whole(size)),
-}
-
-
-def rules_with(option: str) -> dict[str, Any]:
-    """Return rule → default value of an option, for the rules that have this option."""
-    return {
-        name.lower(): kind.__dataclass_fields__[option].default
-        for name, kind in NORM_RULES.items()
-        if option in kind.__dataclass_fields__
-    }
 
 
 def unit(word: str) -> str | Unit:
@@ -129,17 +39,14 @@ def unit(word: str) -> str | Unit:
     return "one " + choice("--unit", word, ("example", "user"), "For groups of four: group:4.")
 
 
-def momentum(inner: float | None, outer: float | None, history: int | None, per_example: float | None) -> Momentum | None:
-    """Return the momentum that these options describe, or None if none of them is given."""
-    if per_example is not None:
-        others = {"--inner-momentum": inner, "--outer-momentum": outer, "--history": history}
-        for option, value in others.items():
+def momentum(given: MomentumOptions) -> Momentum | None:
+    """Return the momentum of gradients, or None if no option describes any."""
+    inner, outer, history = given.inner_momentum, given.outer_momentum, given.history
+    if given.per_example_momentum is not None:
+        for option, value in {"--inner-momentum": inner, "--outer-momentum": outer}.items():
             if value is not None:
                 raise InvalidArgumentError(option, value, "left out with --per-example-momentum", "Choose one of the two.")
-        return PerExample(per_example)
-    if (inner is None) != (history is None):
-        missing = "--inner-momentum" if inner is None else "--history"
-        raise InvalidArgumentError(missing, None, "given with the other", "Give both, such as --inner-momentum 0.9 --history 2.")
+        return PerExample(given.per_example_momentum)
     if inner is None and outer is None:
         return None
     return InnerOuter(inner=1.0 if inner is None else inner, outer=1.0 if outer is None else outer, length=history or 0)
@@ -162,11 +69,6 @@ def holdout(held_out: int, epsilon: float | None, delta: float, adjacency: str) 
     return None if epsilon is None else Holdout.calibrate(epsilon, delta=delta, adjacency=adjacency, examples=held_out)
 
 
-def class_counts(epsilon: float | None, delta: float, adjacency: str) -> ClassCounts | None:
-    """Return the query for the number of training entries of each class; None without an ε for it."""
-    return None if epsilon is None else ClassCounts.calibrate(epsilon, delta=delta, adjacency=adjacency)
-
-
 def class_priors(text: str | None) -> tuple[float, ...] | None:
     """Return the class priors in a text such as "0.76,0.24".
 
@@ -179,105 +81,75 @@ def class_priors(text: str | None) -> tuple[float, ...] | None:
         raise InvalidArgumentError("--class-priors", text, "numbers separated by commas, such as 0.76,0.24") from None
 
 
-def clipping_rule(
-    name: str, bound: float, style: str, adaptive_quantile: float | None, projections: int | None, **options: float | None
-) -> Rule:
-    """Return the clipping rule that these options describe.
+def clipping_rule(given: ClippingOptions, bound: float) -> Rule:
+    """Return the clipping rule that the options describe.
 
     Args:
-        name: name of the rule, in lower case.
+        given: the options.
         bound: clip bound of the whole gradient.
-        style: "flat" for one group, or "parameter" or "module" for a group per parameter or module.
-        adaptive_quantile: quantile that the bound follows; None for a fixed bound.
-        projections: number of random projections that norms are estimated from; None for exact norms.
-        options: other fields of the rule; None for the rule's default.
 
     Raises:
         InvalidArgumentError: the rule does not have one of the options.
     """
     kinds = {rule.lower(): kind for rule, kind in NORM_RULES.items()}
-    kind = kinds[choice("--clipping", name, kinds)]
-    given = {option: value for option, value in options.items() if value is not None}
-    for option, value in given.items():
+    kind = kinds[choice("--clipping", given.clipping, kinds)]
+    options = {"stability": given.stability, "scale": given.scale, "cutoff": given.cutoff}
+    own = {option: value for option, value in options.items() if value is not None}
+    for option, value in own.items():
         if option not in kind.__dataclass_fields__:
-            raise InvalidArgumentError(
-                f"--{option}", value, f"left out with the rule {name!r}", f"It is an option of {', '.join(rules_with(option))}."
-            )
-    rule: Rule = STYLES[choice("--style", style, STYLES)](kind(bound=bound, **given))
-    if adaptive_quantile is not None:
-        rule = AdaptiveQuantile(rule, quantile=adaptive_quantile)  # type: ignore[arg-type]
-    return rule if projections is None else Projected(rule, projections)
+            rules = ", ".join(rules_with(option))
+            allowed = f"left out with the rule {given.clipping!r}"
+            raise InvalidArgumentError(as_option(option), value, allowed, f"It is an option of {rules}.")
+    rule: Rule = STYLES[choice("--style", given.style, STYLES)](kind(bound=bound, **own))
+    if given.adaptive_quantile is not None:
+        return AdaptiveQuantile(rule, quantile=given.adaptive_quantile)  # type: ignore[arg-type]
+    return rule
 
 
-def embedded(rule: Rule, public: str | None, dimensions: int | None, anchors: int | None, residual_bound: float | None) -> Rule:
-    """Return the rule for embeddings in subspaces of public gradients, or the rule itself without public data.
+def projected(rule: Rule, given: ProjectionOptions) -> Rule:
+    """Return the rule with norms estimated from projections, or for embeddings in subspaces of public gradients, if asked for.
 
     Args:
-        rule: rule of the command line, for the embedding and, with another bound, for the residual.
-        public: name of the public data.
-        dimensions, anchors: of `GEP`; None for the defaults.
-        residual_bound: bound of the residual; 0 for none, None for the usual fraction of the embedding's.
+        rule: rule of the command line; for the embedding and, with another bound, for the residual.
+        given: the public data, and options for them.
 
     Raises:
-        InvalidArgumentError: an option is given without --public, or the rule does not have a single norm.
+        InvalidArgumentError: the rule does not have a single norm.
     """
-    options = {"--dimensions": dimensions, "--anchors": anchors, "--residual-bound": residual_bound}
-    if public is None:
-        for option, value in options.items():
-            if value is not None:
-                raise InvalidArgumentError(option, value, "left out without --public", "Such as --public mnist.")
+    if given.projections is not None:
+        rule = Projected(rule, given.projections)
+    if given.public is None:
         return rule
     if not isinstance(rule, NormRule):
-        raise InvalidArgumentError(
-            "--public", public, "left out with --style, --adaptive-quantile and --projections", "A rule of one norm is needed."
-        )
-    factor = _RESIDUAL if residual_bound is None else residual_bound / rule.bound
+        allowed = "left out with --style, --adaptive-quantile and --projections"
+        raise InvalidArgumentError("--public", given.public, allowed, "A rule of one norm is needed.")
+    factor = _RESIDUAL if given.residual_bound is None else given.residual_bound / rule.bound
     return GEP(
         embedding=rule,
         residual=rule.scale_bound(factor) if factor else None,
-        dimensions=_ANCHORED if dimensions is None else dimensions,
-        anchors=_ANCHORED if anchors is None else anchors,
-        public=public,
+        dimensions=_ANCHORED if given.dimensions is None else given.dimensions,
+        anchors=_ANCHORED if given.anchors is None else given.anchors,
+        public=given.public,
     )
 
 
-def noise(
-    name: str,
-    multiplier: float | None,
-    *,
-    source: str,
-    momentum: float,
-    fixed_noise: bool = False,
-    bands: int | None = None,
-    buffers: int | None = None,
-) -> NoiseMechanism:
-    """Return the noise that these options describe.
+def noise(given: NoiseOptions, multiplier: float | None, source: str, momentum: float) -> NoiseMechanism:
+    """Return the noise that the options describe.
 
     Args:
-        name: one of `NOISES`.
+        given: the options.
         multiplier: noise multiplier; None leaves it to calibration.
         source: tier of the source of randomness.
         momentum: heavy-ball momentum of the optimizer, for which correlated noise is optimised.
-        fixed_noise: whether the deviation stays the same under a shrinking bound.
-        bands, buffers: of banded and of buffered noise; None for 8 and 3.
-
-    Raises:
-        InvalidArgumentError: an option does not belong to this noise.
     """
-    own = NOISES[choice("--noise", name, NOISES)]
-    for option, value in {"fixed_noise": fixed_noise or None, "bands": bands, "buffers": buffers}.items():
-        if value is not None and option != own:
-            needed = next(kind for kind, belongs in NOISES.items() if belongs == option)
-            raise InvalidArgumentError(f"--{option.replace('_', '-')}", value, f"left out without --noise {needed}")
-    without = multiplier == 0
-    if name == "banded":
-        return Banded(multiplier, 8 if bands is None else bands, source=source, non_private=without, momentum=momentum)
-    if name == "buffered":
-        number = 3 if buffers is None else buffers
-        return BufferedToeplitz(number, multiplier=multiplier, source=source, non_private=without, momentum=momentum)
-    if name == "tree":
-        return Tree(multiplier, source=source, non_private=without)
-    return Gaussian(multiplier, source, without, deviation="fixed" if fixed_noise else "follows the bound")
+    kind = NOISES[choice("--noise", given.noise, NOISES)]
+    known = kind.__dataclass_fields__
+    options = {
+        "bands": given.bands, "buffers": given.buffers, "momentum": momentum,
+        "deviation": "fixed" if given.fixed_noise else None,
+    }  # fmt: skip
+    own = {name: value for name, value in options.items() if name in known and value is not None}
+    return kind(multiplier=multiplier, source=source, non_private=multiplier == 0, **own)
 
 
 def cyclic(sampling: Scheme, noise: NoiseMechanism) -> Scheme:
@@ -293,16 +165,11 @@ def scheme(name: str, batch_size: float, examples: int) -> Scheme:
     return SCHEMES[choice("--sampling", name, SCHEMES)](batch_size, examples)
 
 
-def sparsification(rate: float | None, refresh: int | None, ranked: bool) -> Sparsification | None:
-    """Return the sparsification that these options describe, or None without a rate, which the other options require."""
-    if rate is not None:
-        return (Ranked if ranked else Random)(rate, 1 if refresh is None else refresh)
-    if refresh is not None or ranked:
-        option, value = ("--refresh", refresh) if refresh is not None else ("--sparsify-ranked", ranked)
-        raise InvalidArgumentError(
-            option, value, "left out without --sparsify", "Give the final rate too, such as --sparsify 0.9."
-        )
-    return None
+def sparsification(given: SparsityOptions) -> Sparsification | None:
+    """Return the sparsification that the options describe, or None without a rate."""
+    if given.sparsify is None:
+        return None
+    return (Ranked if given.sparsify_ranked else Random)(given.sparsify, 1 if given.refresh is None else given.refresh)
 
 
 def schedule(text: str) -> Schedule:
@@ -317,45 +184,37 @@ def schedule(text: str) -> Schedule:
         InvalidArgumentError: there is no such schedule, or the setting cannot be read.
     """
     name, _, setting = text.partition(":")
-    make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
+    allowed, make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
     try:
         return make(setting)
     except InvalidArgumentError as error:
         raise InvalidArgumentError("--bound-schedule", text, f"such that {error.name} is {error.allowed}", error.fix) from None
     except ValueError:
-        raise InvalidArgumentError("--bound-schedule", text, f"{_FORMS[name]}") from None
+        raise InvalidArgumentError("--bound-schedule", text, allowed) from None
 
 
-def length(steps: int | None, epochs: float | None, *, needed: bool) -> int | Epochs | None:
-    """Return the training length from --steps or --epochs.
+def length(steps: int | None, epochs: float | None) -> int | Epochs | None:
+    """Return the training length from --steps or --epochs, or None without either.
 
     Raises:
-        InvalidArgumentError: both are given, or neither although one is needed.
+        InvalidArgumentError: both are given.
     """
     if steps is not None and epochs is not None:
         raise InvalidArgumentError("--epochs", epochs, "left out when --steps is given", "Choose one of the two.")
-    if needed and steps is None and epochs is None:
-        raise InvalidArgumentError("--steps", None, "given", "Set the length of the training with --steps or --epochs.")
     return Epochs(epochs) if epochs is not None else steps
 
 
-def question(
-    examples: int,
-    batch_size: float,
-    steps: int | Epochs | None,
-    delta: float,
-    adjacency: str,
-    sampling: str,
-    noise: Gaussian,
-    unit: str | Unit,
-) -> PrivacyMechanism:
+def question(given: QuestionOptions, noise: Gaussian, steps: int | Epochs | None) -> PrivacyMechanism:
     """Return the mechanism for a question about ε, noise or steps, which does not depend on clipping."""
+    assert given.examples is not None
+    assert given.batch_size is not None
+    assert given.delta is not None
     return PrivacyMechanism(
-        examples=examples,
-        sampling=scheme(sampling, batch_size, examples),
+        examples=given.examples,
+        sampling=scheme(given.sampling, given.batch_size, given.examples),
         steps=steps,
-        delta=delta,
-        adjacency=adjacency,
+        delta=given.delta,
+        adjacency=given.adjacency or "add-remove",
         noise=noise,
-        unit=unit,
+        unit=unit(given.unit),
     )

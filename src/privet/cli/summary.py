@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import format_percent_up, format_up
+from privet.cli.options import RunOptions
 from privet.cli.output import answer
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.plain import to_plain
@@ -41,11 +42,12 @@ def announce(forecast: Feasibility, *, quiet: bool) -> None:
         print(line, file=sys.stderr)
 
 
-def print_outcome(outcome: Outcome, as_json: bool, full: bool, quiet: bool) -> None:
+def print_outcome(outcome: Outcome, given: RunOptions) -> None:
     """Print the results of a finished run: as JSON, or in the form that was asked for."""
+    format_outcome = format_full if given.full else format_quiet if given.quiet else format_summary
     guarantee, evaluation = outcome.guarantee, outcome.evaluation
     answer(
-        as_json,
+        given.json,
         {
             "epsilon": guarantee.epsilon,
             "delta": guarantee.delta,
@@ -59,7 +61,7 @@ def print_outcome(outcome: Outcome, as_json: bool, full: bool, quiet: bool) -> N
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
         },
-        (format_full if full else format_quiet if quiet else format_summary)(outcome),
+        format_outcome(outcome),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CLIPPING", "DATA", "MODEL", "PRIVACY", "RUN", "SAMPLING", "VARIANTS", "CommandByTopic"]
+__all__ = ["CLIENTS", "CLIPPING", "DATA", "MODEL", "PRIVACY", "RUN", "SAMPLING", "VARIANTS", "CommandByTopic"]
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from privet.cli.refusals import in_options
 from privet.errors import InvalidArgumentError
 
 DATA = "Data"
+CLIENTS = "Clients"
 PRIVACY = "Privacy"
 SAMPLING = "Sampling and length"
 CLIPPING = "Clipping"
@@ -34,15 +35,15 @@ class CommandByTopic(TyperCommand):
             raise in_options(error, {option for parameter in self.params for option in parameter.opts}) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a list of options per topic, in order of first use and untopical options last, all with the same columns."""
+        """Write a list of options per topic, in a fixed order and untopical options last, all with the same columns."""
         topics: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 topics.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
-        if "Options" in topics:
-            topics["Options"] = topics.pop("Options")
+        order = [DATA, CLIENTS, PRIVACY, SAMPLING, MODEL, CLIPPING, VARIANTS, RUN]
+        topics = {name: topics[name] for name in (*order, *topics) if name in topics and name != "Options"} | topics
         names = [name for records in topics.values() for name, _ in records]
         width = min(_WIDEST_NAME, max(map(len, names), default=0))
         for topic, records in topics.items():

@@ -5,7 +5,7 @@ All of them use the same batch, read it from memory, and end with the optimizer'
 
 from __future__ import annotations
 
-__all__ = ["ARMS", "TimedStep", "step_of"]
+__all__ = ["KINDS", "TimedStep", "step_of"]
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ _NOISE: Mapping[str, Gaussian | None] = {
     "clipped": Gaussian(0.0, non_private=True),
     "private": Gaussian(1.0),
 }
-ARMS: tuple[str, ...] = tuple(_NOISE)
+KINDS: tuple[str, ...] = tuple(_NOISE)
 
 
 class _OneBatch(BatchDataset):
@@ -57,22 +57,22 @@ class _OneBatch(BatchDataset):
 
 @contextmanager
 def step_of(
-    arm: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule, probe_batch: Any = None
+    kind: str, model: nn.Module, loss_fn: LossFunction, batch: Any, rule: Rule, probe_batch: Any = None
 ) -> Iterator[TimedStep]:
-    """Yield a step of one arm, which trains a copy of the model.
+    """Yield a step of one kind, which trains a copy of the model.
 
     Args:
-        arm: "plain", "clipped" (private training without noise) or "private".
+        kind: "plain", "clipped" (private training without noise) or "private".
         model: any trainable module; it is not changed.
         loss_fn: (model, batch) → (B,) losses.
         batch: tree of tensors with one entry per example, B in all; they go through the model at once.
-        rule: clipping rule of the arms "clipped" and "private".
+        rule: clipping rule of the kinds "clipped" and "private".
         probe_batch: public batch for the check before the first step, as for `privet.Reading`, or None.
 
     Raises:
-        UnsupportedModelError: the model or loss cannot be trained privately; never in the arm "plain".
+        UnsupportedModelError: the model or loss cannot be trained privately; never in the kind "plain".
     """
-    trained, data, noise = copy.deepcopy(model), _OneBatch(batch), _NOISE[arm]
+    trained, data, noise = copy.deepcopy(model), _OneBatch(batch), _NOISE[kind]
     optimizer = torch.optim.SGD(trainable(trained).values(), lr=_LEARNING_RATE)
     device = next(trained.parameters()).device
     if noise is None:

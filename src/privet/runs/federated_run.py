@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from torch import nn
+from torch.optim import Optimizer
 
 from privet.budget import Budget
 from privet.data import DataSet
@@ -124,17 +125,14 @@ def start(
     """
     if budget is not None:
         budget.check_data(setup.data)
-    key, every = new_key(), max(1, plan.total_steps // _CHECKPOINTS)
-    clients, model = setup.clients(dataset, key), setup.build_model(dataset)
-    optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
-    with _population(setup, model, task, clients) as population:
-        files, private = initial_files(setup, plan), {KEY: key + "\n"}
-        storage = Storage(directory, budget=budget, checkpoint_every=every, files=files, private=private)
-        federated = Federated(plan, model, population, optimizer, storage)
-        forecast = foresee(setup, plan, dataset, model)
-        if announce is not None:
-            announce(forecast)
-        return _finish(setup, dataset, task, federated, progress, callbacks, forecast)
+    key = new_key()
+    files, private = initial_files(setup, plan), {KEY: key + "\n"}
+    storage = Storage(directory, budget=budget, checkpoint_every=_period(plan), files=files, private=private)
+
+    def begin(model: nn.Module, population: Simulation | ProcessPool, optimizer: Optimizer) -> Federated:
+        return Federated(plan, model, population, optimizer, storage)
+
+    return _train(setup, plan, dataset, key, begin, progress, callbacks, announce)
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
@@ -153,13 +151,16 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
         raise LedgerError(f"the run in {directory} is already complete: all its rounds are done and its budget is spent")
     plan = read_plan(directory)
     dataset = setup.load_data(plan.schema)
-    clients, model = setup.clients(dataset, read_key(directory, setup)), setup.build_model(dataset)
-    optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
-    every = max(1, plan.total_steps // _CHECKPOINTS)
-    with _population(setup, model, task, clients) as population:
-        storage = Storage(directory, checkpoint_every=every)
-        federated = Federated.resume(storage, model, population, optimizer, adopt=adopt)
-        return _finish(setup, dataset, task, federated, progress, callbacks, foresee(setup, plan, dataset, model))
+    storage = Storage(directory, checkpoint_every=_period(plan))
+
+    def begin(model: nn.Module, population: Simulation | ProcessPool, optimizer: Optimizer) -> Federated:
+        return Federated.resume(storage, model, population, optimizer, adopt=adopt)
+
+    return _train(setup, plan, dataset, read_key(directory, setup), begin, progress, callbacks, None)
+
+
+def _period(plan: Plan) -> int:
+    return max(1, plan.total_steps // _CHECKPOINTS)
 
 
 @contextmanager
@@ -172,25 +173,30 @@ def _population(setup: FederatedSetup, model: nn.Module, task: Task, clients: Us
         yield pool
 
 
-def _finish(
+def _train(
     setup: FederatedSetup,
+    plan: Plan,
     dataset: DataSet,
-    task: Task,
-    federated: Federated,
+    key: str,
+    begin: Callable[[nn.Module, Simulation | ProcessPool, Optimizer], Federated],
     progress: bool,
     callbacks: Iterable[Callback],
-    forecast: Feasibility,
+    announce: Callable[[Feasibility], None] | None,
 ) -> Outcome:
-    """Hold the remaining rounds, write the results, and then mark the run as complete."""
-    assert federated.directory is not None
-    plan, model = federated.plan, federated.model
+    """Begin or resume the rounds, hold those that remain, write the results, and then mark the run as complete."""
+    clients, model = setup.clients(dataset, key), setup.build_model(dataset)
+    optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
     evaluation: Evaluation | RegressionEvaluation | None = None
-    with federated:
+    with _population(setup, model, task, clients) as population, begin(model, population, optimizer) as federated:
+        forecast = foresee(setup, plan, dataset, model)
+        if announce is not None:
+            announce(forecast)
         measure = lambda step: {**_sum_bytes(step, plan, model), **measure_on_test(step, setup, dataset, task, model)}  # noqa: E731
         federated.run(progress=progress, callbacks=(*callbacks, Logger(federated.log, measure)))
         if dataset.test is not None:
             evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
         guarantee = add_data_facts(federated.guarantee(), dataset, task, forecast.warnings)
+    assert federated.directory is not None
     outcome = Outcome(
         federated.directory, guarantee, evaluation, dataset.test_data, federated.seconds, defaults=setup.defaults,
         communication=Communication.of(plan, trainable(model), federated.steps_spent),

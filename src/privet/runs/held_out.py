@@ -17,7 +17,7 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation import HeldOutEstimate
 from privet.evaluation.held_out import estimate, score_entries
 from privet.plan import ClassCounts, Holdout, Plan
-from privet.runs.tasks import Classified, Task
+from privet.runs.tasks import AdjustedCrossEntropy, Task
 from privet.training import Training
 from privet.training.answers import bounded_sum
 from privet.units import Users
@@ -91,11 +91,10 @@ def adopt_priors(training: Training, task: Task, entries: Dataset[Any]) -> bool:
     """
     if training.plan.class_counts is None:
         return True
-    assert isinstance(task, Classified)
-    assert task.adjusted is not None
-    priors = count_classes(training, entries, task.classes)
+    assert isinstance(task.loss, AdjustedCrossEntropy)
+    priors = count_classes(training, entries, task.outputs)
     if priors is not None:
-        task.adjusted.adopt(priors)
+        task.loss.adopt(priors)
     return priors is not None
 
 

@@ -20,7 +20,7 @@ from privet.runs.config import Setup
 from privet.tables import Classification, Regression
 from privet.tables.targets import Target
 
-# What a model predicts whose data have no schema to name it.
+# Names of the target for data without a schema.
 _CLASS, _NUMBER = "class", "number"
 # Metric → its identifier on hubs, and its name for people.
 _SHORT = {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}

@@ -17,6 +17,7 @@ __all__ = [
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +37,7 @@ from privet.federated import Communication
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
-from privet.runs.division import KEY, Division, new_key
+from privet.runs.division import KEY, new_key
 from privet.runs.forecast import foresee
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
@@ -111,25 +112,11 @@ def start(
     if plan.schema != dataset.schema:
         raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
     key = new_key()
-    division = setup.divide(dataset, key)
     check_queries(plan, setup.sizes(dataset)[1])
-    task = setup.task(dataset, plan)
-    model = setup.build_model(dataset)
-    optimizer = setup.build_optimizer(plan, model)
     private = {KEY: key + "\n"} if setup.needs_key else {}
-    training = Training(
-        plan,
-        model,
-        setup.build_loss(task.loss),
-        optimizer,
-        division.training,
-        Storage(directory, budget=budget, files=initial_files(setup, plan), private=private),
-        public=setup.load_public(plan, dataset),
-        physical_batch_size=setup.entries_at_once,
-        scheduler=setup.build_scheduler(plan, optimizer),
-        average=setup.build_average(model),
-    )
-    return _finish(setup, dataset, task, division, training, progress, callbacks, announce)
+    storage = Storage(directory, budget=budget, files=initial_files(setup, plan), private=private)
+    begin = partial(Training, plan, directory=storage)
+    return _train(setup, plan, dataset, key, begin, progress, callbacks, announce)
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
@@ -148,23 +135,8 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
     plan = read_plan(directory)
     dataset = setup.load_data(plan.schema)
-    division = setup.divide(dataset, read_key(directory, setup))
-    task = setup.task(dataset, plan)
-    model = setup.build_model(dataset)
-    optimizer = setup.build_optimizer(plan, model)
-    training = Training.resume(
-        directory,
-        model,
-        setup.build_loss(task.loss),
-        optimizer,
-        division.training,
-        adopt=adopt,
-        public=setup.load_public(plan, dataset),
-        physical_batch_size=setup.entries_at_once,
-        scheduler=setup.build_scheduler(plan, optimizer),
-        average=setup.build_average(model),
-    )
-    return _finish(setup, dataset, task, division, training, progress, callbacks)
+    begin = partial(Training.resume, directory, adopt=adopt)
+    return _train(setup, plan, dataset, read_key(directory, setup), begin, progress, callbacks, None)
 
 
 def read_key(directory: Path, setup: Setup) -> str:
@@ -231,20 +203,38 @@ def state(directory: Path) -> str:
         return "unknown"
 
 
-def _finish(
+def _train(
     setup: Setup,
+    plan: Plan,
     dataset: DataSet,
-    task: Task,
-    division: Division,
-    training: Training,
+    key: str,
+    begin: Callable[..., Training],
     progress: bool,
     callbacks: Iterable[Callback],
-    announce: Callable[[Feasibility], None] | None = None,
+    announce: Callable[[Feasibility], None] | None,
 ) -> Outcome:
-    """Take the remaining steps, write the results, and then mark the run as complete."""
+    """Begin or resume a training, take its remaining steps, write the results, and then mark the run as complete.
+
+    Args:
+        setup, plan, dataset, progress, callbacks, announce: as for `start`.
+        key: secret key of the division of the data.
+        begin: returns the training of a model with a loss, an optimizer, a data set and further options of `Training`.
+    """
+    division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
+    optimizer = setup.build_optimizer(plan, model)
+    training = begin(
+        model,
+        setup.build_loss(task.loss),
+        optimizer,
+        division.training,
+        public=setup.load_public(plan, dataset),
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
+        average=setup.build_average(model),
+    )
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
-    forecast = foresee(setup, training.plan, dataset, model)
+    forecast = foresee(setup, plan, dataset, model)
     if announce is not None:
         announce(forecast)
     evaluation: Evaluation | RegressionEvaluation | None = None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = [
     "AdjustedCrossEntropy",
-    "Classified",
-    "Regressed",
     "Task",
     "cross_entropy",
     "normalise_priors",
@@ -15,9 +13,9 @@ __all__ = [
     "task_of",
 ]
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,143 +73,60 @@ class AdjustedCrossEntropy:
         return F.cross_entropy(logits + shift, labels, reduction="none", ignore_index=UNDECLARED)
 
 
+Results = Evaluation | RegressionEvaluation
+
+
 @dataclass(frozen=True)
 class Task:
     """What a run learns to predict.
 
-    Attributes:
+    Args:
         name: "classification" or "regression".
+        outputs: number of outputs of the model: K logits, or a number near [-1, 1].
+        loss: loss per example, (model, batch) → (B,).
+        scores: what is measured on held-out entries.
+        evaluated: what is evaluated on a test set, in words.
+        measured: results on the test set that go to `metrics.jsonl`.
+        width: largest error of a prediction, in the unit of the target.
+        restore: function from outputs to the unit of the target, for a regression.
     """
 
-    name: ClassVar[str]
+    name: str
+    outputs: int
+    loss: LossFunction
+    scores: Scores
+    evaluated: str
+    measured: tuple[str, ...]
+    width: float = 1.0
+    restore: Callable[[Any], NDArray[np.float64]] | None = None
 
-    @property
-    def outputs(self) -> int:
-        """Number of outputs of the model."""
-        raise NotImplementedError
+    def evaluate(self, model: nn.Module, test: TensorDataset, device: str, resamples: int = 0) -> Results:
+        """Return the model's results on public test data; arguments as for `privet.evaluation.evaluate`.
 
-    @property
-    def loss(self) -> LossFunction:
-        """The loss per example, (model, batch) → (B,)."""
-        raise NotImplementedError
+        Errors of a regression are in the unit of the target, and predictions are clipped to its bounds, as for users of a model.
+        """
+        if self.restore is None:
+            return evaluate(model, test, device=device, resamples=resamples)
+        return evaluate_regression(model, test, device=device, resamples=resamples, restore=self.restore)
 
-    @property
-    def scores(self) -> Scores:
-        """What is measured on held-out entries."""
-        raise NotImplementedError
-
-    @property
-    def width(self) -> float:
-        """The largest error of a prediction, in the unit of the target."""
-        return 1.0
-
-    @property
-    def evaluated(self) -> str:
-        """What is evaluated on a test set, in words."""
-        raise NotImplementedError
-
-    def evaluate(
-        self, model: nn.Module, test: TensorDataset, device: str, resamples: int = 0
-    ) -> Evaluation | RegressionEvaluation:
-        """Return the model's results on public test data; arguments as for `privet.evaluation.evaluate`."""
-        raise NotImplementedError
-
-    def measurements(self, evaluation: Evaluation | RegressionEvaluation | None) -> dict[str, float | None]:
+    def measurements(self, evaluation: Results | None) -> dict[str, float | None]:
         """Return the entries of a line of `metrics.jsonl`; None without an evaluation."""
-        return {f"test_{name}": None if evaluation is None else getattr(evaluation, name) for name in self._measured}
-
-    @property
-    def _measured(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        return {f"test_{name}": None if evaluation is None else getattr(evaluation, name) for name in self.measured}
 
 
-@dataclass(frozen=True)
-class Classified(Task):
-    """One of K classes.
-
-    Args:
-        classes: K ≥ 2.
-        adjusted: loss for public or released class priors; None for `cross_entropy`.
-    """
-
-    name: ClassVar[str] = "classification"
-
-    classes: int
-    adjusted: AdjustedCrossEntropy | None = None
-
-    @property
-    def outputs(self) -> int:
-        """K logits."""
-        return self.classes
-
-    @property
-    def loss(self) -> LossFunction:
-        """The cross-entropy."""
-        return self.adjusted or cross_entropy
-
-    @property
-    def scores(self) -> Scores:
-        """Whether the prediction is correct."""
-        return classification_scores()
-
-    @property
-    def evaluated(self) -> str:
-        """Accuracy and calibration."""
-        return "accuracy, likelihood and calibration"
-
-    def evaluate(self, model: nn.Module, test: TensorDataset, device: str, resamples: int = 0) -> Evaluation:
-        """Return accuracy, likelihood and calibration."""
-        return evaluate(model, test, device=device, resamples=resamples)
-
-    @property
-    def _measured(self) -> tuple[str, ...]:
-        return ("accuracy", "negative_log_likelihood", "expected_calibration_error")
+def _classification(classes: int, loss: LossFunction) -> Task:
+    measured = ("accuracy", "negative_log_likelihood", "expected_calibration_error")
+    return Task("classification", classes, loss, classification_scores(), "accuracy, likelihood and calibration", measured)
 
 
-@dataclass(frozen=True)
-class Regressed(Task):
-    """A number within public bounds.
-
-    Args:
-        target: the bounds, between which targets were scaled to [-1, 1].
-    """
-
-    name: ClassVar[str] = "regression"
-
-    target: Regression
-
-    @property
-    def outputs(self) -> int:
-        """One number, near [-1, 1]."""
-        return 1
-
-    @property
-    def loss(self) -> LossFunction:
-        """The squared error on the scaled target."""
-        return squared_error
-
-    @property
-    def scores(self) -> Scores:
-        """Absolute and squared error."""
-        return regression_scores(self.target.decode, self.width)
-
-    @property
-    def width(self) -> float:
-        """Upper minus lower bound."""
-        return self.target.upper - self.target.lower
-
-    @property
-    def evaluated(self) -> str:
-        """Errors and R²."""
-        return "mean squared error, mean absolute error and R²"
-
-    def evaluate(self, model: nn.Module, test: TensorDataset, device: str, resamples: int = 0) -> RegressionEvaluation:
-        """Return errors in the unit of the target; predictions are clipped to its bounds, as they are for users of the model."""
-        return evaluate_regression(model, test, device=device, resamples=resamples, restore=self.target.decode)
-
-    @property
-    def _measured(self) -> tuple[str, ...]:
-        return ("mean_squared_error", "mean_absolute_error", "r_squared")
+def _regression(target: Regression) -> Task:
+    evaluated, measured = (
+        "mean squared error, mean absolute error and R²",
+        ("mean_squared_error", "mean_absolute_error", "r_squared"),
+    )
+    width = target.upper - target.lower
+    scores = regression_scores(target.decode, width)
+    return Task("regression", 1, squared_error, scores, evaluated, measured, width, target.decode)
 
 
 def task_of(dataset: DataSet, priors: tuple[float, ...] | None = None, *, counted: bool = False) -> Task:
@@ -228,15 +143,15 @@ def task_of(dataset: DataSet, priors: tuple[float, ...] | None = None, *, counte
     if dataset.classes is None:
         if priors is not None or counted:
             raise InvalidArgumentError("class_priors", priors, "left out for a regression", "Its target has no classes.")
-        return Regressed(_bounds(dataset))
+        return _regression(_bounds(dataset))
     if priors is None and not counted:
-        return Classified(dataset.classes)
+        return _classification(dataset.classes, cross_entropy)
     if priors is not None and counted:
         raise InvalidArgumentError("class_priors", priors, "left out if a query counts the classes", "Choose one of the two.")
     known = priors or (1 / dataset.classes,) * dataset.classes
     if len(known) != dataset.classes:
         raise InvalidArgumentError("class_priors", known, f"{dataset.classes} numbers, one per class in their order")
-    return Classified(dataset.classes, AdjustedCrossEntropy(known))
+    return _classification(dataset.classes, AdjustedCrossEntropy(known))
 
 
 def normalise_priors(priors: Sequence[float]) -> tuple[float, ...]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from privet.audit.checks import Check
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
 from privet.audit.production import train
-from privet.audit.reporting import table, verdict
+from privet.audit.reporting import Certificate, table, verdict
 from privet.clipping import AdaptiveQuantile, Projected
 from privet.errors import InvalidArgumentError, between, count
 from privet.noise import Correlated
@@ -41,7 +39,7 @@ _SAMPLED_STEPS, _SAMPLED_NUMBERS = 2000, 200_000_000
 
 
 @dataclass(frozen=True)
-class MechanismAudit:
+class MechanismAudit(Certificate):
     """The result of a mechanism audit.
 
     Args:
@@ -100,15 +98,6 @@ class MechanismAudit:
             "",
             *table(self.checks, self.failed),
         ])  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as values for JSON, with infinity as the string "inf"."""
-        found = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
-        return {"passed": self.passed, **found}
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the result as one JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
 
 def mechanism(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,25 +14,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
-from privet._utils.randomness import Seeds
-from privet.audit.observations import Mask
+from privet._utils.randomness import preserve_generators
 from privet.audit.probe import Array, most_influential
 from privet.clipping import Rule
 from privet.errors import InvalidArgumentError, choice, count
-from privet.gradients import clipped_sum, trainable
-from privet.gradients.core.examples import count_examples, select_examples, split_batch
+from privet.gradients import per_example_gradients, trainable
+from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.private import hold_signals
-from privet.gradients.engine import tapes
-from privet.gradients.methods.ghost import Program
-from privet.gradients.projection.clipping import project
 from privet.plan import Plan
-from privet.reading.batches import BatchDataset, Group, check_map_style
-from privet.reading.rows import ExampleReader, join_rows, ungroup
+from privet.reading.batches import BatchDataset, check_map_style
+from privet.reading.rows import ExampleReader
 from privet.sampling import Indices
 
 KINDS = ("mislabelled", "noise")
-_CHUNK = 256  # canaries that go through the model at once
+_NUMBERS = 1 << 24  # most numbers in the gradients of canaries that go through the model at once
 
 
 def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "mislabelled") -> TensorDataset:
@@ -77,15 +73,13 @@ class CanaryTraining:
     Args:
         model: the model, with the parameter for canaries if there is one.
         loss_fn: loss for batches of the data.
-        data: real examples, followed by canaries.
-        coins: (m,) whether each canary is included.
+        data: real examples, followed by canaries, and whether each is included.
         attack: the attack.
     """
 
     model: nn.Module
     loss_fn: LossFunction
-    data: BatchDataset
-    coins: Mask
+    data: _Mixed
     attack: Attack
 
 
@@ -100,7 +94,7 @@ def add_example_canaries(
         losses: Tensor = loss_fn(model, content) * taking_part
         return losses
 
-    return CanaryTraining(model, weighted, data, data.coins, _ExampleAttack(plan, model, loss_fn, data.added))
+    return CanaryTraining(model, weighted, data, _ExampleAttack(plan, model, loss_fn, data.added))
 
 
 def add_gradient_canaries(
@@ -113,7 +107,7 @@ def add_gradient_canaries(
     names = tuple(trainable(model))
     if len(plan.clipping.groups(names)) != 1:
         raise InvalidArgumentError(
-            "canaries", number, "examples, such as those of privet.audit._one_run.canaries, with a rule of several groups",
+            "canaries", number, "examples, such as those of privet.audit.canaries, with a rule of several groups",
             "A parameter for canaries would form another group.",
         )  # fmt: skip
     extended = _WithCanaryParameter(model, count("canaries", number, minimum=2))
@@ -127,7 +121,7 @@ def add_gradient_canaries(
         losses: Tensor = loss_fn(module.model, content) * real + F.linear(gradients, module.canaries)[:, 0]
         return losses
 
-    return CanaryTraining(extended, both, data, data.coins, _GradientAttack(plan, extended.canaries, norm))
+    return CanaryTraining(extended, both, data, _GradientAttack(plan, extended.canaries, norm))
 
 
 class _WithCanaryParameter(nn.Module):
@@ -139,75 +133,50 @@ class _WithCanaryParameter(nn.Module):
         self.canaries = nn.Parameter(torch.zeros(1, number, device="cpu"))
 
 
-def _flip_coins(number: int) -> Mask:
-    return np.random.default_rng().random(number) < 0.5
-
-
 class _Mixed(BatchDataset):
-    """Real examples, which are read as usual, followed by canaries."""
+    """Real examples, which are read as usual, followed by canaries; an excluded canary keeps its place."""
 
-    _real: ExampleReader
-
-    @property
-    def runs_user_code(self) -> bool:
-        """Whether user code reads the real examples."""
-        return self._real.runs_user_code
-
-    def read(self, indices: Indices) -> Any:
-        return join_rows(ungroup(self.groups(indices, strict=True), len(indices)))
-
-
-class _WithExamples(_Mixed):
-    """Real examples, followed by example canaries; an excluded canary keeps its place with weight zero."""
-
-    def __init__(self, dataset: Dataset[Any], added: Dataset[Any], unit: str) -> None:
-        self._real, self._number = ExampleReader(dataset), check_map_style(dataset)
-        self._added, self.privacy_unit = ExampleReader(added), unit
-        self.coins = _flip_coins(check_map_style(added))
-        self.added = self._added.batch(np.arange(len(self.coins)))
+    def __init__(self, dataset: Dataset[Any], number: int, unit: str) -> None:
+        self._real, self._number, self.privacy_unit = ExampleReader(dataset), check_map_style(dataset), unit
+        self.coins = np.random.default_rng().random(number) < 0.5
 
     def __len__(self) -> int:
         return self._number + len(self.coins)
 
-    def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return examples (batch of one, (1,) whether it is included)."""
-        real, seeds = indices < self._number, seeds or Seeds.draw()
-        taking_part = np.ones(len(indices), dtype=bool)
-        taking_part[~real] = self.coins[indices[~real] - self._number]
-        found = []
-        for source, where, start in ((self._real, real, 0), (self._added, ~real, self._number)):
-            places = torch.from_numpy(np.flatnonzero(where))
-            for group in source.read(indices[where] - start, seeds, strict=strict):
-                positions = places[group.positions]
-                takes_part = torch.from_numpy(taking_part)[positions].unsqueeze(1)
-                found.append(Group(positions, group.examples.append_leaves(takes_part)))
-            seeds = seeds.after(len(places))
-        return found
+    def _read_one(self, reader: ExampleReader, index: int) -> Any:
+        return reader.examples(np.array([index], dtype=np.int64), strict=True)[0]
+
+
+class _WithExamples(_Mixed):
+    """Real examples, followed by example canaries, of which an excluded one has weight zero."""
+
+    def __init__(self, dataset: Dataset[Any], added: Dataset[Any], unit: str) -> None:
+        super().__init__(dataset, check_map_style(added), unit)
+        self._added = ExampleReader(added)
+        self.added = self._added.batch(np.arange(len(self.coins)))
+
+    def read(self, indices: Indices) -> Any:
+        """Return an example as (batch of one, (1,) its weight)."""
+        own = int(indices[0]) - self._number
+        if own < 0:
+            return self._read_one(self._real, int(indices[0])), torch.ones(1, dtype=torch.bool, device="cpu")
+        return self._read_one(self._added, own), torch.from_numpy(self.coins[own : own + 1])
 
 
 class _WithGradients(_Mixed):
     """Real examples, followed by gradient canaries with one coordinate each, zero if excluded."""
 
     def __init__(self, dataset: Dataset[Any], number: int, norm: float, unit: str) -> None:
-        self._real, self._number, self._norm, self.privacy_unit = ExampleReader(dataset), check_map_style(dataset), norm, unit
-        self.coins = _flip_coins(number)
+        super().__init__(dataset, number, unit)
+        self._norm = norm
 
-    def __len__(self) -> int:
-        return self._number + len(self.coins)
-
-    def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
-        """Return examples (batch of one, (1,) whether it is real, (1, m) gradient); a canary contains some real example."""
-        real = indices < self._number
-        gradients = torch.zeros(len(indices), 1, len(self.coins), device="cpu")
-        own = indices[~real] - self._number
-        gradients[torch.from_numpy(np.flatnonzero(~real)), 0, torch.from_numpy(own)] = torch.from_numpy(
-            self._norm * self.coins[own]
-        ).float()
-        is_real = torch.from_numpy(real).unsqueeze(1)
-        return [
-            Group(group.positions, group.examples.append_leaves(is_real[group.positions], gradients[group.positions]))
-            for group in self._real.read(np.where(real, indices, 0), seeds, strict=strict)
-        ]
+    def read(self, indices: Indices) -> Any:
+        """Return an example as (batch of one, (1,) whether it is real, (1, m) gradient); a canary contains a real example."""
+        own, gradient = int(indices[0]) - self._number, torch.zeros(1, len(self.coins), device="cpu")
+        if own >= 0:
+            gradient[0, own] = self._norm * float(self.coins[own])
+        content = self._read_one(self._real, int(indices[0]) if own < 0 else 0)
+        return content, torch.tensor([own < 0], device="cpu"), gradient
 
 
 class _PlanSteps:
@@ -231,42 +200,39 @@ class _ExampleAttack(Attack):
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
         self._plan, self._model, self._loss_fn, self._batch = plan, model, loss_fn, batch
         self._parameters, self._steps = trainable(model), _PlanSteps(plan)
-        self._program = Program(model, loss_fn, self._parameters)
         self._groups = plan.clipping.groups(tuple(self._parameters))
+        self._at_once = max(1, _NUMBERS // sum(parameter.numel() for parameter in self._parameters.values()))
         self.scores = np.zeros(count_examples(batch))
         self._before = self._losses()
 
     def step(self, *_: object) -> None:
         rule, deviation = self._steps.next()
         released = {name: self._plan.divisor * _gradient(parameter) for name, parameter in self._parameters.items()}
-        ratios = torch.cat([self._log_ratio(batch, rule, released, deviation) for batch in self._chunks()])
-        self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios.nan_to_num(0.0).numpy())
+        starts = range(0, len(self.scores), self._at_once)
+        chunks = (select_examples(self._batch, slice(start, start + self._at_once)) for start in starts)
+        ratios = torch.cat([self._log_ratio(batch, rule, released, deviation) for batch in chunks])
+        self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios.nan_to_num(0.0).cpu().numpy())
 
     def final(self) -> Array:
         return np.nan_to_num(self._before - self._losses())
 
-    @hold_signals()
     def _losses(self) -> Array:
         """Return the loss of each canary by itself, as in training."""
-        examples, guard = split_batch(self._batch), self._program.guard
-        with torch.no_grad(), guard.isolate():
-            alone = [self._loss_fn(self._model, examples.get(position)) for position in range(examples.count)]
-        return np.asarray(torch.cat(alone).double().numpy())
-
-    def _chunks(self) -> Iterator[Any]:
-        for start in range(0, len(self.scores), _CHUNK):
-            yield select_examples(self._batch, slice(start, start + _CHUNK))
+        model = copy.deepcopy(self._model)
+        with torch.no_grad(), preserve_generators():
+            alone = [self._loss_fn(model, select_examples(self._batch, slice(i, i + 1))) for i in range(len(self.scores))]
+        return np.asarray(torch.cat(alone).double().cpu().numpy())
 
     def _log_ratio(self, batch: Any, rule: Rule, released: Mapping[str, Tensor], deviation: float) -> Tensor:
         """Return the log likelihood ratio of the release with and without each contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)²."""
-        norms = clipped_sum(self._model, self._loss_fn, batch, rule).norms.double().reshape(len(self._groups), -1)
+        gradients = per_example_gradients(self._model, self._loss_fn, batch)
+        rows = {name: value.double().flatten(1) for name, value in gradients.items()}
+        norms = torch.stack([torch.cat([rows[name] for name in group], 1).norm(dim=1) for group in self._groups])
+        along = torch.stack([
+            torch.stack([rows[name] @ released[name].double().flatten() for name in group]).sum(0) for group in self._groups
+        ])  # fmt: skip
         weights = rule.weights(norms)
-        found = -(weights * norms).square().sum(0) / 2
-        for index, tape in tapes(self._model, self._loss_fn, batch, self._parameters):
-            for weight, group in zip(weights, self._groups, strict=True):
-                for name in filter(tape.grads.__contains__, group):
-                    found[index] += weight[index] * project(tape.grads[name], released[name][None])[:, 0]
-        return found / deviation**2
+        return (weights * along - (weights * norms).square() / 2).sum(0) / deviation**2
 
 
 class _GradientAttack(Attack):

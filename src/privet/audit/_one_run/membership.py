@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from torch.utils.data import Dataset
 from privet.audit._one_run.canaries import add_example_canaries, add_gradient_canaries, log_likelihood_ratio
 from privet.audit._one_run.guesses import SHARES, GuessBounds, bounds
 from privet.audit.probe import Array
-from privet.audit.reporting import verdict
+from privet.audit.reporting import Certificate, verdict
 from privet.clipping import Projected
 from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, between
@@ -31,7 +29,7 @@ _SIMULATED = 5  # simulated runs of the ideal attack
 
 
 @dataclass(frozen=True)
-class OneRunAudit:
+class OneRunAudit(Certificate):
     """The result of an audit of one training run.
 
     Args:
@@ -66,14 +64,6 @@ class OneRunAudit:
             f"{self.expected.epsilon:.3g} by counting and {self.expected.epsilon_f_dp:.3g} by the trade-off curve: a single run "
             "reveals gross faults only.",
         ])  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as values for JSON, with infinity as the string "inf"."""
-        return {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the result as one JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
 
 def one_run(
@@ -134,7 +124,7 @@ def one_run(
     attacks = (setting.attack.scores, setting.attack.final())
 
     def prove(scores: Array, level: float) -> GuessBounds:
-        return bounds(scores, setting.coins.tolist(), delta=plan.delta, confidence=level, shares=shares)
+        return bounds(scores, setting.data.coins.tolist(), delta=plan.delta, confidence=level, shares=shares)
 
     claimed = plan.epsilon()
     joint_bounds = [bound for scores in attacks for bound in _epsilons(prove(scores, 1 - ALPHA / 4))]
@@ -144,7 +134,7 @@ def one_run(
         confidence=confidence,
         white_box=prove(attacks[0], confidence),
         black_box=prove(attacks[1], confidence),
-        expected=simulate_ideal_attack(plan, len(setting.coins), confidence=confidence, shares=shares),
+        expected=simulate_ideal_attack(plan, len(setting.data.coins), confidence=confidence, shares=shares),
         passed=max(joint_bounds) <= claimed,
         seconds=time.monotonic() - started,
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -15,7 +14,7 @@ from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
 from privet.audit._program import isolation, sums
 from privet.audit._program.program import AuditedProgram
 from privet.audit.checks import Check, deterministic_check
-from privet.audit.reporting import table, verdict
+from privet.audit.reporting import Certificate, table, verdict
 from privet.clipping import Flat
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
@@ -36,7 +35,7 @@ FAMILIES: dict[str, Callable[[AuditedProgram], list[Check]]] = {
 
 
 @dataclass(frozen=True)
-class GuaranteeCheck:
+class GuaranteeCheck(Certificate):
     """The result of checking a model, a loss, examples and a plan.
 
     Args:
@@ -69,17 +68,9 @@ class GuaranteeCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as values for JSON."""
-        return {
-            "passed": self.passed,
-            "epsilon_lower_bound": self.mechanism.to_dict()["epsilon_lower_bound"],
-            "epsilon_claimed": self.mechanism.epsilon_claimed,
-            **asdict(self),
-            "mechanism": self.mechanism.to_dict(),
-        }
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the result as one JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+        mechanism = self.mechanism.to_dict()
+        bounds = {name: mechanism[name] for name in ("epsilon_lower_bound", "epsilon_claimed")}
+        return bounds | super().to_dict() | {"mechanism": mechanism}
 
 
 def check(

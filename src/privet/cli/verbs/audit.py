@@ -115,7 +115,7 @@ def read_plan_file(path: Path) -> Plan:
 
 
 def _is_federated(run: Path) -> bool:
-    """Return whether the run was held by `privet.federated.Federated`, whose data set is its clients."""
+    """Return whether `privet.federated.Federated` held the run: its data set is the clients."""
     from privet.federated.cohorts import Cohorts
 
     return _read_manifest(run, "data").get("class") == name_of(Cohorts)

@@ -19,11 +19,13 @@ from torch import nn
 
 from privet import cost, models
 from privet._utils.torch_state import check_device
-from privet.cli import options, parts
+from privet.cli import parts
 from privet.cli.definitions import load_definitions
+from privet.cli.kinds import STYLES
+from privet.cli.options import ClippingOptions
 from privet.cli.output import Json, answer
 from privet.cli.verbs.audit import Quiet, progress_of_parts
-from privet.clipping import Rule
+from privet.clipping import NORM_RULES, Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
 from privet.gradients.core.examples import count_examples, select_examples
@@ -68,8 +70,8 @@ def bench(
     batch_size: Annotated[
         int | None, typer.Option(help=f"Batch size. Default: {_BATCH_SIZE}, or all examples of MODEL.py if there are fewer.")
     ] = None,
-    clipping: options.Clipping = "flat",
-    style: options.Style = "flat",
+    clipping: Annotated[str, typer.Option(help=f"Clipping rule: {', '.join(map(str.lower, NORM_RULES))}.")] = "flat",
+    style: Annotated[str, typer.Option(help=f"Groups that are clipped separately: {', '.join(STYLES)}.")] = "flat",
     rounds: Annotated[int, typer.Option(help="Number of steps of each kind; the kinds alternate.")] = 15,
     memory: Annotated[bool, typer.Option(help="Also measure peak memory, in one subprocess per kind of step.")] = True,
     peak_of: Annotated[str | None, typer.Option(hidden=True, help="Print the peak of this kind of step in this process.")] = None,
@@ -85,22 +87,22 @@ def bench(
     Example: privet bench my_model.py --batch-size 64
     """
     count("--rounds", rounds)
-    rule = parts.clipping_rule(clipping, _BOUND, style, None, None)
+    rule = parts.clipping_rule(ClippingOptions(clipping=clipping, style=style), _BOUND)
     found = []
     with ExitStack() as stack:
         cases = list(_build_cases(stack, file, model, shape, batch_size, device))
         if peak_of is not None:
-            peak = _measure_peak(cases[0], choice("--peak-of", peak_of, cost.ARMS), rule)
+            peak = _measure_peak(cases[0], choice("--peak-of", peak_of, cost.KINDS), rule)
         else:
-            arms = cost.ARMS if memory and _can_measure_peak(cases[0].device) else ()
-            with progress_of_parts(len(cases) * (1 + len(arms)), quiet=quiet) as begin:
+            kinds = cost.KINDS if memory and _can_measure_peak(cases[0].device) else ()
+            with progress_of_parts(len(cases) * (1 + len(kinds)), quiet=quiet) as begin:
                 for case in cases:
                     begin(f"{case.name}: time")
                     times = _measure_times(case, rule, rounds)
                     peaks = {}
-                    for arm in arms:
-                        begin(f"{case.name}: memory, {arm}")
-                        peaks[arm] = _measure_peak_in_subprocess(case, arm, clipping, style)
+                    for kind in kinds:
+                        begin(f"{case.name}: memory, {kind}")
+                        peaks[kind] = _measure_peak_in_subprocess(case, kind, clipping, style)
                     found.append(_summarize(case, times, peaks))
     if peak_of is not None:
         print(peak)
@@ -143,39 +145,39 @@ def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
     return _Case(name, network.to(device), cross_entropy, tuple(part.to(device) for part in batch), arguments)
 
 
-def _enter_step(stack: ExitStack, case: _Case, arm: str, rule: Rule) -> cost.TimedStep:
-    return stack.enter_context(cost.step_of(arm, case.model, case.loss_fn, case.batch, rule, case.probe_batch))
+def _enter_step(stack: ExitStack, case: _Case, kind: str, rule: Rule) -> cost.TimedStep:
+    return stack.enter_context(cost.step_of(kind, case.model, case.loss_fn, case.batch, rule, case.probe_batch))
 
 
 def _measure_times(case: _Case, rule: Rule, rounds: int) -> dict[str, list[float]]:
     with ExitStack() as stack:
-        return cost.alternating({arm: _enter_step(stack, case, arm, rule) for arm in cost.ARMS}, rounds)
+        return cost.alternating({kind: _enter_step(stack, case, kind, rule) for kind in cost.KINDS}, rounds)
 
 
 def _can_measure_peak(device: torch.device) -> bool:
     return device.type == "cuda" or (device.type == "cpu" and sys.platform == "linux")
 
 
-def _measure_peak(case: _Case, arm: str, rule: Rule) -> float:
+def _measure_peak(case: _Case, kind: str, rule: Rule) -> float:
     with ExitStack() as stack:
         warm_up = replace(case, batch=select_examples(case.batch, slice(_WARM_UP_EXAMPLES)))
-        _enter_step(stack, warm_up, "plain", rule)()  # memory that torch allocates at first use belongs to no arm
-        return cost.peak_of(_enter_step(stack, case, arm, rule), device=case.device)
+        _enter_step(stack, warm_up, "plain", rule)()  # memory that torch allocates at first use belongs to no kind of step
+        return cost.peak_of(_enter_step(stack, case, kind, rule), device=case.device)
 
 
-def _measure_peak_in_subprocess(case: _Case, arm: str, clipping: str, style: str) -> float:
-    chosen = ("--clipping", clipping, "--style", style, "--peak-of", arm)
+def _measure_peak_in_subprocess(case: _Case, kind: str, clipping: str, style: str) -> float:
+    chosen = ("--clipping", clipping, "--style", style, "--peak-of", kind)
     return cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
 
 
 def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> dict[str, Any]:
-    plain, *others = cost.ARMS
+    plain, *others = cost.KINDS
     return {
         "model": case.name,
         "parameters": sum(parameter.numel() for parameter in trainable(case.model).values()),
         "batch_size": count_examples(case.batch),
         "plain_ms": 1e3 * statistics.median(times[plain]),
-        "ratios": {arm: cost.paired_ratio(times[arm], times[plain]) for arm in others},
+        "ratios": {kind: cost.paired_ratio(times[kind], times[plain]) for kind in others},
         "peak_mb": dict(peaks),
     }
 
@@ -183,13 +185,13 @@ def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping
 def _format_table(machine: str, rounds: int, found: Sequence[Mapping[str, Any]]) -> str:
     """Return a table with one line per model."""
 
-    def cell(words: str, row: Mapping[str, Any], arm: str) -> str:
-        return f"{words} ({row['peak_mb'][arm]:.0f} MB)" if row["peak_mb"] else words
+    def cell(words: str, row: Mapping[str, Any], kind: str) -> str:
+        return f"{words} ({row['peak_mb'][kind]:.0f} MB)" if row["peak_mb"] else words
 
-    plain, *others = cost.ARMS
+    plain, *others = cost.KINDS
     table = [("", "parameters", "examples", "plain step", *others)]
     for row in found:
-        ratios = (cell(f"{row['ratios'][arm]:.2f}", row, arm) for arm in others)
+        ratios = (cell(f"{row['ratios'][kind]:.2f}", row, kind) for kind in others)
         table.append((
             row["model"], f"{row['parameters']:,}", str(row["batch_size"]),
             cell(f"{row['plain_ms']:.1f} ms", row, plain), *ratios,

@@ -43,12 +43,14 @@ def check(
     from privet import audit
 
     with load_definitions(file, _NEEDED) as given:
-        data = given.data()
-        claim = read_plan_file(plan) if plan is not None else given.find("plan", Plan) or audit.usual_plan(data.number)
+        dataset = given.find("dataset", object)
+        batch = given.require("batch", object) if dataset is None else None
+        collate = None if dataset is None else given.find("collate", Callable)
+        claim = given.find("plan", Plan) if plan is None else read_plan_file(plan)
         model, loss_fn = given.require("model", nn.Module), given.require("loss_fn", Callable)
         with progress_of_parts(len(audit.FAMILIES) + 3, quiet=quiet) as progress:
             found = audit.check(
-                model, loss_fn, data.batch, claim, dataset=data.dataset, collate=data.collate,
+                model, loss_fn, batch, claim, dataset=dataset, collate=collate,
                 probe_batch=given.find("probe_batch", object), observations=observations, progress=progress,
             )  # fmt: skip
     print_result(found, json, out)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["fit"]
+__all__ = ["FitOptions", "fit"]
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli import options
-from privet.cli.output import Json, answer
-from privet.cli.topics import DATA, MODEL, PRIVACY, RUN
-from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
-from privet.convex.perturbation import Perturbation
-from privet.data import load
+from privet.cli.options import command, option
+from privet.cli.output import answer
+from privet.cli.running import load_dataset
+from privet.cli.topics import MODEL, RUN
+from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation, Perturbation
 from privet.errors import InvalidArgumentError, choice
 from privet.evaluation.plain import to_plain
 from privet.report.estimates import headline
-from privet.runs import scale_targets
 from privet.runs.convex_run import ConvexOutcome, describe_data, fit_and_write
-from privet.tables import Schema
 from privet.training.directory import check_empty
 from privet.tuning.convex import choose_regularisation
 
@@ -29,46 +27,24 @@ MECHANISMS: dict[str, type[Perturbation]] = {"objective": ObjectivePerturbation,
 _MEASURED = ("accuracy", "negative_log_likelihood", "root_mean_squared_error", "mean_absolute_error", "r_squared")
 
 
-def fit(
-    data: Annotated[
-        str | None, typer.Option(help="Data set by name, or path to a table or an .npz file.", rich_help_panel=DATA)
-    ] = None,
-    schema: Annotated[
-        str | None, typer.Option(help="Public schema of a table; see privet schema draft.", rich_help_panel=DATA)
-    ] = None,
-    classes: options.Classes = None,
-    test: options.Test = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Folder with the files of the data set, instead of fetching them.", rich_help_panel=DATA)
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Target ε; never exceeded.", rich_help_panel=PRIVACY)] = None,
-    delta: options.Delta = 1e-5,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise multiplier, instead of --epsilon.", rich_help_panel=PRIVACY)
-    ] = None,
-    adjacency: options.Adjacency = "add-remove",
-    noise_source: options.Source = "secure",
-    mechanism: Annotated[
-        str, typer.Option(help="What gets noise: objective (usually better) or output.", rich_help_panel=MODEL)
-    ] = "objective",
-    regularisation: Annotated[
-        float | None,
-        typer.Option(
-            help="Weight Λ of ½‖θ‖² beside the sum of the losses; default: by ε and the mechanism.", rich_help_panel=MODEL
-        ),
-    ] = None,
-    radius: Annotated[
-        float, typer.Option(help="Norm to which longer rows of features are scaled down.", rich_help_panel=MODEL)
-    ] = 1.0,
-    intercept: Annotated[float, typer.Option(help="Constant feature; 0 for none.", rich_help_panel=MODEL)] = 1.0,
-    threshold: Annotated[
-        float, typer.Option(help="Largest residual of a regression, whose target is scaled to [-1, 1].", rich_help_panel=MODEL)
-    ] = 0.25,
-    out: Annotated[Path | None, typer.Option(help="Directory of the run, new or empty.", rich_help_panel=RUN)] = None,
-    license: Annotated[str | None, typer.Option(help="Licence of the model for its card.", rich_help_panel=RUN)] = None,
-    device: Annotated[str, typer.Option(help="Torch device: cpu, cuda, …", rich_help_panel=RUN)] = "cpu",
-    json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(options.OutputOptions, options.PrivacyOptions, options.TestOptions, options.FolderOptions, options.DataOptions):
+    """The options of `privet fit`."""
+
+    mechanism: str = option("What gets noise: objective (usually better) or output.", MODEL, "objective")
+    regularisation: float | None = option(
+        "Weight Λ of ½‖θ‖² beside the sum of the losses; default: by ε and the mechanism.", MODEL
+    )
+    radius: float = option("Norm to which longer rows of features are scaled down.", MODEL, 1.0)
+    intercept: float = option("Constant feature; 0 for none.", MODEL, 1.0)
+    threshold: float = option("Largest residual of a regression, whose target is scaled to [-1, 1].", MODEL, 0.25)
+    out: Path | None = option("Directory of the run, new or empty.", RUN)
+    license: str | None = option("Licence of the model for its card.", RUN)
+    device: str = option("Torch device: cpu, cuda, …", RUN, "cpu")
+
+
+@command(FitOptions)
+def fit(context: typer.Context, given: FitOptions) -> None:
     """Fit a linear model (logistic, or linear with bounded residuals) and release it once, with noise.
 
     Rows of features are scaled down to a bounded norm, so no assumption on the data remains. The directory holds plan.json,
@@ -76,28 +52,33 @@ def fit(
 
     Example: privet fit --data adult.csv --schema adult.toml --epsilon 1 --delta 1e-6 --out runs/adult
     """
-    for name, value in (("--data", data), ("--out", out)):
+    del context
+    for name, value in (("--data", given.data), ("--out", given.out)):
         if value is None:
             raise InvalidArgumentError(name, None, "given", "Try: privet fit --data mnist --epsilon 1 --out runs/mnist-fit.")
-    assert data is not None
-    assert out is not None
-    if (epsilon is None) == (noise_multiplier is None):
-        raise InvalidArgumentError("--epsilon", epsilon, "given, or --noise-multiplier in its place", "Give one of the two.")
-    kind = MECHANISMS[choice("--mechanism", mechanism, MECHANISMS)]
-    check_empty(out, "--out")
-    public = None if schema is None else Schema.read(schema)
-    place = None if folder is None else str(folder)
-    dataset = scale_targets(load(data, folder=place, schema=public, classes=classes, test=test))
-    examples, features, loss = describe_data(dataset, threshold)
-    usual = choose_regularisation(mechanism, epsilon) if regularisation is None else regularisation
+    assert given.data is not None
+    assert given.out is not None
+    if (given.epsilon is None) == (given.noise_multiplier is None):
+        raise InvalidArgumentError(
+            "--epsilon", given.epsilon, "given, or --noise-multiplier in its place", "Give one of the two."
+        )
+    kind = MECHANISMS[choice("--mechanism", given.mechanism, MECHANISMS)]
+    check_empty(given.out, "--out")
+    dataset = load_dataset(given)
+    examples, features, loss = describe_data(dataset, given.threshold)
+    chosen = {} if given.regularisation is not None else {
+        "regularisation": choose_regularisation(given.mechanism, given.epsilon)
+    }  # fmt: skip
     plan = ConvexPlan(
-        examples=examples, features=features, loss=loss, mechanism=kind(noise_multiplier), regularisation=usual, delta=delta,
-        adjacency=adjacency, radius=radius, intercept=intercept, source=noise_source,
+        examples=examples, features=features, loss=loss, mechanism=kind(given.noise_multiplier), delta=given.delta,
+        regularisation=chosen.get("regularisation", given.regularisation or 0.0), adjacency=given.adjacency,
+        radius=given.radius, intercept=given.intercept, source=given.noise_source,
     )  # fmt: skip
-    plan = plan if epsilon is None else plan.calibrate(epsilon)
-    chosen = {"regularisation": usual} if regularisation is None else {}
-    outcome = fit_and_write(plan, dataset, out, data=data, license=license, device=device, defaults=chosen)
-    _print_outcome(outcome, json)
+    plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
+    outcome = fit_and_write(
+        plan, dataset, given.out, data=given.data, license=given.license, device=given.device, defaults=chosen
+    )
+    _print_outcome(outcome, given.json)
 
 
 def _print_outcome(outcome: ConvexOutcome, as_json: bool) -> None:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-__all__ = ["plan"]
+__all__ = ["PlanOptions", "plan"]
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import typer
 from torch.utils.data import TensorDataset
 
 from privet import cost, models, runs
+from privet.accounting import ADJACENCIES
 from privet.cli import options, parts
 from privet.cli.choice import Choice
-from privet.cli.output import Json, answer
-from privet.cli.topics import DATA, MODEL, PRIVACY, RUN, SAMPLING
+from privet.cli.options import command, option
+from privet.cli.output import answer
+from privet.cli.running import load_dataset, settings
+from privet.cli.topics import DATA, MODEL, PRIVACY, RUN
 from privet.clipping import Flat
-from privet.data import DataSet, catalogue, load
+from privet.data import DataSet, catalogue
 from privet.errors import InvalidArgumentError, count
 from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.runs.forecast import foresee
-from privet.tables import Schema
 from privet.tuning.feasibility import HOPELESS, WEAK, Feasibility, assess, format_signal
 
 _EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 8.0)
@@ -52,48 +53,32 @@ class _Row:
     seconds: float | None
 
 
-def plan(
-    data: Annotated[
-        str | None, typer.Option(help="Data set by name, or path to a table or an .npz file.", rich_help_panel=DATA)
-    ] = None,
-    schema: Annotated[str | None, typer.Option(help="Public schema of a table, a TOML file.", rich_help_panel=DATA)] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Column to predict; it must be that of the schema.", rich_help_panel=DATA)
-    ] = None,
-    classes: options.Classes = None,
-    folder: Annotated[Path | None, typer.Option(help="Folder with the files of the data set.", rich_help_panel=DATA)] = None,
-    examples: Annotated[
-        int | None, typer.Option(help="Public number of examples, instead of --data.", rich_help_panel=DATA)
-    ] = None,
-    parameters: Annotated[
-        int | None, typer.Option(help="Number of trainable parameters, instead of --data and --model.", rich_help_panel=DATA)
-    ] = None,
-    epsilon: Annotated[
-        list[float] | None,
-        typer.Option(
-            help=f"Target ε; repeatable. Default: {', '.join(f'{value:g}' for value in _EPSILONS)}.", rich_help_panel=PRIVACY
-        ),
-    ] = None,
-    delta: options.Delta = 1e-5,
-    noise_multiplier: Annotated[
-        float | None, typer.Option(help="Noise multiplier, instead of --epsilon.", rich_help_panel=PRIVACY)
-    ] = None,
-    adjacency: options.Adjacency = "add-remove",
-    user_column: options.UserColumn = None,
-    user_cap: options.UserCap = None,
-    group_size: options.GroupSize = None,
-    epochs: options.EpochsOption = None,
-    steps: options.Steps = None,
-    batch_size: Annotated[
-        float | None, typer.Option(help="Expected batch size; default: by a rule.", rich_help_panel=SAMPLING)
-    ] = None,
-    sampling: options.Sampling = "poisson",
-    model: Annotated[
-        str | None, typer.Option(help=f"Network: {', '.join(models.NAMES)}; default: by a rule.", rich_help_panel=MODEL)
-    ] = None,
-    device: Annotated[str, typer.Option(help="Torch device on which a step is timed.", rich_help_panel=RUN)] = "cpu",
-    json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(
+    options.OutputOptions,
+    options.LengthOptions,
+    options.UserOptions,
+    options.FolderOptions,
+    options.DataOptions,
+):
+    """The options of `privet plan`."""
+
+    target: str | None = option("Column to predict; it must be that of the schema.", DATA)
+    examples: int | None = option("Public number of examples, instead of --data.", DATA)
+    parameters: int | None = option("Number of trainable parameters, instead of --data and --model.", DATA)
+    epsilon: list[float] | None = option(
+        f"Target ε; repeatable. Default: {', '.join(f'{value:g}' for value in _EPSILONS)}.", PRIVACY
+    )
+    delta: float = option("Target δ; below 1 / examples.", PRIVACY, 1e-5)
+    noise_multiplier: float | None = option("Noise multiplier, instead of --epsilon.", PRIVACY)
+    adjacency: str = option(f"Relation between neighbouring data sets: {', '.join(ADJACENCIES)}.", PRIVACY, "add-remove")
+    group_size: int | None = option("Number of examples that form one unit of privacy.", PRIVACY)
+    model: str | None = option(f"Network: {', '.join(models.NAMES)}; default: by a rule.", MODEL)
+    device: str = option("Torch device on which a step is timed.", RUN, "cpu")
+
+
+@command(PlanOptions)
+def plan(context: typer.Context, given: PlanOptions) -> None:
     """Show the noise, the signal and the time of a training at several ε, without training.
 
     The signal is the largest distance from zero that the sum of all releases can have, in standard deviations of its noise. Below
@@ -106,76 +91,57 @@ def plan(
 
     Without data: privet plan --examples 50000 --parameters 1000000 --batch-size 1024 --steps 2000
     """
-    if noise_multiplier is not None and epsilon:
-        raise InvalidArgumentError("--noise-multiplier", noise_multiplier, "left out with --epsilon", "Choose one of the two.")
-    if (data is None) == (examples is None or parameters is None):
+    del context
+    if given.noise_multiplier is not None and given.epsilon:
         raise InvalidArgumentError(
-            "--data", data, "given, or else --examples and --parameters", "Try: privet plan --data digits."
+            "--noise-multiplier", given.noise_multiplier, "left out with --epsilon", "Choose one of the two."
         )
-    if data is not None and (examples is not None or parameters is not None):
-        option, value = ("--examples", examples) if examples is not None else ("--parameters", parameters)
-        raise InvalidArgumentError(option, value, "left out with --data", "Both follow from the data and the model.")
-    given = _Given(delta, adjacency, noise_multiplier, epochs, steps, batch_size, sampling)
-    goals: Sequence[float | None] = epsilon or (_EPSILONS if noise_multiplier is None else (None,))
-    if data is None:
-        assert examples is not None
-        assert parameters is not None
-        dataset = _stand_in("", count("examples", examples, minimum=2), (1,), 2)
-        rows = [_Row(None, assess(given.plan(dataset, _UNNAMED, examples, goal), parameters), None) for goal in goals]
+    facts = {"--examples": given.examples, "--parameters": given.parameters}
+    if (given.data is None) == (None in facts.values()):
+        raise InvalidArgumentError(
+            "--data", given.data, "given, or else --examples and --parameters", "Try: privet plan --data digits."
+        )
+    for name, value in facts.items() if given.data is not None else ():
+        if value is not None:
+            raise InvalidArgumentError(name, value, "left out with --data", "Both follow from the data and the model.")
+    goals: Sequence[float | None] = given.epsilon or (_EPSILONS if given.noise_multiplier is None else (None,))
+    if given.examples is not None and given.parameters is not None:
+        number = count("examples", given.examples, minimum=2)
+        dataset = _stand_in("", number, (1,), 2)
+        rows = [_Row(None, assess(_plan(given, dataset, _UNNAMED, number, goal), given.parameters), None) for goal in goals]
     else:
-        place = None if folder is None else str(folder)
-        named = {"folder": place, "target": target, "classes": classes, "user_column": user_column}
-        dataset = _find_in_catalogue(data, named) or runs.scale_targets(
-            load(data, schema=None if schema is None else Schema.read(schema), **named)
-        )
-
-        def set_up(network: str) -> runs.Setup:
-            return runs.Setup(
-                data=data, model=network, learning_rate=1.0, schema=schema, user_column=user_column, user_cap=user_cap,
-                group_size=group_size, device=device, folder=place, classes=classes,
-            )  # fmt: skip
-
-        seconds = cache(lambda network, size: _time_step(set_up(network), dataset, size))
-        rows = [_look_ahead(set_up, dataset, given, model, goal, seconds) for goal in goals]
+        dataset = _find_in_catalogue(given) or load_dataset(given)
+        seconds = cache(lambda network, size: _time_step(_set_up(given, network), dataset, size))
+        rows = [_look_ahead(given, dataset, goal, seconds) for goal in goals]
     values = {
         "data": dataset.name or None,
         "rows": [{"model": row.model, **asdict(row.found), "seconds": row.seconds} for row in rows],
     }
-    answer(json, values, _format(dataset.name, given, rows))
+    answer(given.json, values, _format(dataset.name, given, rows))
 
 
-@dataclass(frozen=True)
-class _Given:
-    """The options of the command line that a plan depends on."""
-
-    delta: float
-    adjacency: str
-    noise_multiplier: float | None
-    epochs: float | None
-    steps: int | None
-    batch_size: float | None
-    sampling: str
-
-    def plan(self, dataset: DataSet, model: str | None, examples: int, epsilon: float | None, **more: Any) -> Plan:
-        """Return the plan that `privet train` would make at this ε, or with the noise that is given."""
-        chosen = Choice(dataset, model, epsilon, self.delta)
-        size, length = chosen.lengths(
-            examples, self.sampling, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs,
-            fixed_noise=self.noise_multiplier is not None,
-        )  # fmt: skip
-        made = Plan(
-            examples=examples, sampling=parts.scheme(self.sampling, size, examples), steps=length, delta=self.delta,
-            clipping=Flat(chosen.bound(None)), adjacency=self.adjacency, noise=Gaussian(self.noise_multiplier), **more,
-        )  # fmt: skip
-        return made if epsilon is None else made.calibrate(epsilon)
+def _set_up(given: PlanOptions, network: str) -> runs.Setup:
+    return runs.Setup(**settings(given, runs.Setup, model=network, learning_rate=1.0))
 
 
-def _find_in_catalogue(name: str, options: Mapping[str, Any]) -> DataSet | None:
+def _plan(given: PlanOptions, dataset: DataSet, model: str | None, examples: int, epsilon: float | None, **more: Any) -> Plan:
+    """Return the plan that `privet train` would make at this ε, or with the noise that is given."""
+    chosen = Choice(dataset, model, epsilon, given.delta)
+    size, length = chosen.lengths(examples, given, fixed_noise=given.noise_multiplier is not None)
+    made = Plan(
+        examples=examples, sampling=parts.scheme(given.sampling, size, examples), steps=length, delta=given.delta,
+        clipping=Flat(chosen.usual.bound), adjacency=given.adjacency, noise=Gaussian(given.noise_multiplier), **more,
+    )  # fmt: skip
+    return made if epsilon is None else made.calibrate(epsilon)
+
+
+def _find_in_catalogue(given: PlanOptions) -> DataSet | None:
     """Return a stand-in for a data set of the catalogue, which need not be read; None if its facts are not all there."""
-    entry = next((entry for entry in catalogue() if entry.name == name), None)
-    if entry is None or entry.classes is None or any(value is not None for value in options.values()):
+    entry = next((entry for entry in catalogue() if entry.name == given.data), None)
+    options = (given.folder, given.target, given.classes, given.user_column)
+    if entry is None or entry.classes is None or any(value is not None for value in options):
         return None
-    return _stand_in(name, entry.train, entry.input_shape, entry.classes)
+    return _stand_in(entry.name, entry.train, entry.input_shape, entry.classes)
 
 
 def _stand_in(name: str, examples: int, input_shape: tuple[int, ...], classes: int) -> DataSet:
@@ -184,18 +150,11 @@ def _stand_in(name: str, examples: int, input_shape: tuple[int, ...], classes: i
     return DataSet(name, TensorDataset(inputs, torch.zeros(examples, dtype=torch.long)), None, classes, "")
 
 
-def _look_ahead(
-    set_up: Callable[[str], runs.Setup],
-    dataset: DataSet,
-    given: _Given,
-    model: str | None,
-    epsilon: float | None,
-    seconds: Callable[[str, int], float],
-) -> _Row:
+def _look_ahead(given: PlanOptions, dataset: DataSet, epsilon: float | None, seconds: Callable[[str, int], float]) -> _Row:
     """Return the prospects at one ε, with the network that is named, or by a rule."""
-    setup = set_up(Choice(dataset, model, epsilon, given.delta).model)
+    setup = _set_up(given, Choice(dataset, given.model, epsilon, given.delta).model)
     examples, _ = setup.sizes(dataset)
-    planned = given.plan(dataset, setup.model, examples, epsilon, unit=setup.privacy_unit)
+    planned = _plan(given, dataset, setup.model, examples, epsilon, unit=setup.privacy_unit)
     found = foresee(setup, planned, dataset, setup.build_model(dataset))
     rows = planned.divisor * (setup.user_cap or setup.group_size or 1)
     timed = max(1, min(round(rows), _MOST_TIMED))
@@ -219,7 +178,7 @@ def _seconds(step: cost.TimedStep) -> float:
     return time.perf_counter() - start
 
 
-def _format(name: str, given: _Given, rows: Sequence[_Row]) -> str:
+def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
     """Return a table with one line per ε, what its columns mean, and the warnings."""
     found = rows[0].found
     who = f"{name}: {found.examples:,} examples" if name else f"{found.examples:,} examples"

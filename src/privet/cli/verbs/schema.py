@@ -34,8 +34,8 @@ def draft(
 ) -> None:
     """Print a draft of a schema in TOML.
 
-    Of FILE, only the names of the columns and the types that it declares are used. What nobody can know from them is "?", which
-    you replace by public knowledge; a schema with a "?" is refused. With a public sample, the draft is complete.
+    Of FILE, only the names of the columns and the types that it declares are used. Everything else is a "?".
+    Replace each by public knowledge; a schema with a "?" is refused. With a public sample, the draft is complete.
 
     Example: privet schema draft adult.csv --target income > adult.toml
 

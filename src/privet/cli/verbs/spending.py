@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
+from privet.accounting import ADJACENCIES
 from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
-from privet.cli.options import Adjacency, Delta
 from privet.cli.output import Json, answer
 from privet.convex.convex_verification import read_convex_plan, verify_fit
 from privet.ledger import read
@@ -40,10 +40,12 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run."
 def create(
     file: File,
     epsilon: Annotated[float, typer.Option(help="Total ε of all runs; never exceeded.")],
-    delta: Delta,
+    delta: Annotated[float, typer.Option(help="Target δ; below 1 / examples.")],
     examples: Annotated[int | None, typer.Option(help="Public number of examples; each run must have as many.")] = None,
     data: Annotated[str | None, typer.Option(help="Public name of the data set, as in privet train --data.")] = None,
-    adjacency: Adjacency = "add-remove",
+    adjacency: Annotated[
+        str, typer.Option(help=f"Relation between neighbouring data sets: {', '.join(ADJACENCIES)}.")
+    ] = "add-remove",
     unit: Annotated[str, typer.Option(help="Unit of privacy, as in a plan.")] = "one example",
     part: Annotated[
         list[str] | None,

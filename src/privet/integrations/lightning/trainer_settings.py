@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.utilities.compile import to_uncompiled
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils import _pytree as pytree
@@ -86,15 +85,6 @@ _SETTINGS = {
     "precision": _Setting(
         lambda trainer: trainer.precision, lambda value, _: value in ("32-true", "bf16-mixed"), "'32-true' or 'bf16-mixed'",
         "The scaler of '16-mixed' skips steps when gradients overflow; the others convert batches, and get none.",
-    ),
-    "detect_anomaly": _Setting(
-        lambda trainer: trainer._detect_anomaly or torch.is_anomaly_enabled(), lambda value, _: not value, "False",
-        "Its errors and warnings tell of single examples.",
-    ),
-    "profiler": _Setting(
-        lambda trainer: type(trainer.profiler).__name__,  # type: ignore[attr-defined]
-        lambda value, _: value in ("PassThroughProfiler", "SimpleProfiler"), "left out, or 'simple'",
-        "Others count calls or kernels, and so write down the number of examples that were drawn.",
     ),
 }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["PrivateClassifier", "PrivateRegressor"]
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from privet.accounting.composition.selection import SelectionGuarantee
-from privet.budget import Budget
 from privet.errors import InvalidArgumentError
 from privet.integrations.sklearn.fitting import Preparation, PrivateEstimator
-from privet.integrations.sklearn.public_facts import Bounds, Labels, find_range, read_labels, to_texts
-from privet.tables import Classification, Regression, Schema
+from privet.integrations.sklearn.public_facts import Labels, find_range, read_labels, to_texts
+from privet.tables import Classification, Regression
 from privet.training import Training
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     """A classifier of table rows with differential privacy.
 
@@ -67,42 +67,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        feature_bounds: Bounds | None = None,
-        classes: Any = None,
-        schema: Schema | None = None,
-        model: str | None = None,
-        model_options: dict[str, Any] | None = None,
-        steps: int | None = None,
-        batch_size: float | None = None,
-        bound: float | None = None,
-        learning_rate: float | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-        budget: str | Path | Budget | None = None,
-        directory: str | Path | None = None,
-        public_rows: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.classes = classes
-        self.schema = schema
-        self.model = model
-        self.model_options = model_options
-        self.steps = steps
-        self.batch_size = batch_size
-        self.bound = bound
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.device = device
-        self.budget = budget
-        self.directory = directory
-        self.public_rows = public_rows
+    classes: Any = None
 
     def adopt(self, prepared: Preparation, training: Training, guarantee: SelectionGuarantee | None = None) -> PrivateClassifier:
         """Take over the model of a finished training; see `PrivateEstimator.adopt`."""
@@ -145,6 +110,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         return Classification(to_texts(self._labels))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """A regression on table rows with differential privacy; everything that is not listed is as for `PrivateClassifier`.
 
@@ -161,42 +127,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
-        *,
-        feature_bounds: Bounds | None = None,
-        target_bounds: tuple[float, float] | None = None,
-        schema: Schema | None = None,
-        model: str | None = None,
-        model_options: dict[str, Any] | None = None,
-        steps: int | None = None,
-        batch_size: float | None = None,
-        bound: float | None = None,
-        learning_rate: float | None = None,
-        random_state: Any = None,
-        device: str = "cpu",
-        budget: str | Path | Budget | None = None,
-        directory: str | Path | None = None,
-        public_rows: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bounds = feature_bounds
-        self.target_bounds = target_bounds
-        self.schema = schema
-        self.model = model
-        self.model_options = model_options
-        self.steps = steps
-        self.batch_size = batch_size
-        self.bound = bound
-        self.learning_rate = learning_rate
-        self.random_state = random_state
-        self.device = device
-        self.budget = budget
-        self.directory = directory
-        self.public_rows = public_rows
+    target_bounds: tuple[float, float] | None = None
 
     def predict(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the predicted number of each row, (N,), in the target's unit and within its bounds."""

@@ -6,7 +6,7 @@ __all__ = ["Preparation", "PrivateEstimator"]
 
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -91,26 +91,33 @@ class Preparation:
     defaults: Defaults
 
 
-class PrivateEstimator(LearnsPrivately, BaseEstimator):  # type: ignore[misc]
-    """What `PrivateClassifier` and `PrivateRegressor` share; see there."""
+class _Fitted:
+    """What a fit leaves."""
 
-    epsilon: float
-    delta: float
-    feature_bounds: Bounds | None
-    schema: Schema | None
-    model: str | None
-    model_options: dict[str, Any] | None
-    steps: int | None
-    batch_size: float | None
-    bound: float | None
-    learning_rate: float | None
-    random_state: Any
-    device: str
-    budget: str | Path | Budget | None
-    directory: str | Path | None
-    public_rows: bool
     guarantee_: Guarantee | SelectionGuarantee | None
     schema_: Schema
+
+
+@dataclass(eq=False, repr=False)
+class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore[misc]
+    """What `PrivateClassifier` and `PrivateRegressor` share; see there."""
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    _: KW_ONLY
+    feature_bounds: Bounds | None = None
+    schema: Schema | None = None
+    model: str | None = None
+    model_options: dict[str, Any] | None = None
+    steps: int | None = None
+    batch_size: float | None = None
+    bound: float | None = None
+    learning_rate: float | None = None
+    random_state: Any = None
+    device: str = "cpu"
+    budget: str | Path | Budget | None = None
+    directory: str | Path | None = None
+    public_rows: bool = False
 
     def fit(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Train on private rows, and return the estimator.
