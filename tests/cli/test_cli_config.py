@@ -9,6 +9,7 @@ from asked import ask_json, plan_in
 from safetensors.torch import load_file
 
 from privet import Plan, Training, momentum, schedules, sparsification
+from privet._utils.registry import PARTS
 from privet.clipping import NORM_RULES, PSASC, Layerwise
 from privet.data.classes import parse_classes
 from privet.runs import config

@@ -6,6 +6,7 @@ import pytest
 from asked import ask
 
 from privet import Plan, schedules
+from privet._utils.registry import PARTS
 from privet.cli.parts import schedule
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError

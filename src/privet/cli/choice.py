@@ -13,7 +13,8 @@ from privet.cli import parts
 from privet.cli.options import LengthOptions
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.plan import Epochs, Plan
+from privet.plan import Plan
+from privet.plan.mechanism import Epochs
 from privet.runs.run import read_setup
 from privet.training.directory import read_plan
 from privet.tuning import Setting, diagonal

@@ -24,7 +24,8 @@ from typing import Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from privet._utils.documents import DocumentError, from_json
-from privet.accounting import ACCOUNTANTS, ADJACENCIES
+from privet.accounting.events import ADJACENCIES
+from privet.accounting.queries import ACCOUNTANTS
 from privet.cli.kinds import NOISES, SCHEMES, STYLES, rules_with
 from privet.cli.output import JSON
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS

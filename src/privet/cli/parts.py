@@ -7,7 +7,7 @@ __all__ = [
     "scheme", "sparsification", "unit",
 ]  # fmt: skip
 
-from privet.accounting import group_unit
+from privet.accounting.privacy_unit import Unit, group_unit
 from privet.cli.kinds import NOISES, SCHEDULES, SCHEMES, STYLES, rules_with
 from privet.cli.options import (
     ClippingOptions,
@@ -22,7 +22,8 @@ from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, NormRule, Project
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Banded, Gaussian, NoiseMechanism
-from privet.plan import Epochs, Holdout, PrivacyMechanism
+from privet.plan import Holdout, PrivacyMechanism
+from privet.plan.mechanism import Epochs
 from privet.sampling import CyclicPoisson, Poisson, Scheme
 from privet.schedules import Schedule
 from privet.sparsification import Random, Ranked, Sparsification

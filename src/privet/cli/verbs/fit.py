@@ -15,7 +15,8 @@ from privet.cli.options import command, option
 from privet.cli.output import answer
 from privet.cli.running import load_dataset
 from privet.cli.topics import MODEL, RUN
-from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation, Perturbation
+from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
+from privet.convex.perturbation import Perturbation
 from privet.errors import InvalidArgumentError, choice
 from privet.evaluation.plain import to_plain
 from privet.report.estimates import headline

@@ -9,8 +9,12 @@ from typing import Annotated
 
 import typer
 
-from privet import artifact, data
-from privet.artifact import ENDINGS, FORMATS, MISFITS, MisfitError, Predictions, Predictor
+from privet import data
+from privet.artifact import MisfitError, Predictions, Predictor
+from privet.artifact.answers import ENDINGS, check_ending, list_columns, write_predictions
+from privet.artifact.encoding import MISFITS
+from privet.artifact.export import FORMATS, choose_format
+from privet.artifact.predictor import load
 from privet.cli.output import Json, answer
 from privet.cli.running import check_destination
 from privet.data.catalogue import published_sets

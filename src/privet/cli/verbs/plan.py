@@ -17,7 +17,7 @@ import typer
 from torch.utils.data import TensorDataset
 
 from privet import cost, models, runs
-from privet.accounting import ADJACENCIES
+from privet.accounting.events import ADJACENCIES
 from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.options import command, option

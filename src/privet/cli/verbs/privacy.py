@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from privet.accounting import ACCOUNTANTS, DIRECTIONS, compare
+from privet.accounting import compare
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
 from privet.accounting.guarantee.verification import verify_epsilon

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from privet.accounting import ADJACENCIES
+from privet.accounting.events import ADJACENCIES
 from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
 from privet.cli.output import Json, answer

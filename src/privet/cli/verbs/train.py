@@ -23,7 +23,7 @@ from privet.noise import Banded
 from privet.plan import ClassCounts, Plan
 from privet.runs.config import AVERAGES, OPTIMIZERS
 from privet.tables import Schema
-from privet.units import AUGMENTATIONS
+from privet.units.augmentations import AUGMENTATIONS
 
 _HEAVY_BALL = ("sgd", "heavy-ball")  # optimizers whose momentum correlated noise is optimised for
 
