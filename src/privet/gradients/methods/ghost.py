@@ -174,7 +174,8 @@ def _assemble(recorder: Recorder) -> Tape:
         if not leaf.gradients or id(leaf.gradients) in seen:
             continue
         seen.add(id(leaf.gradients))
-        used = sum_grads([grad if rows == 1 else group_rows(grad, rows) for grad, rows in leaf.gradients])
+        uses = [grad if rows == 1 else group_rows(grad, rows) for grad, rows in leaf.gradients]
+        used = uses[0] if len(uses) == 1 else sum_grads(uses)
         if len(leaf.derivations) > 1:
             used = store_small(used)
         if leaf.derivations:
@@ -182,4 +183,8 @@ def _assemble(recorder: Recorder) -> Tape:
                 found.setdefault(name, []).append(pull_back(used, derivation))
         else:
             found.setdefault(leaf.name, []).append(used)
-    return Tape(recorder.examples, recorder.parameters, {name: sum_grads(gradients) for name, gradients in found.items()})
+    return Tape(
+        recorder.examples,
+        recorder.parameters,
+        {name: each[0] if len(each) == 1 else sum_grads(each) for name, each in found.items()},
+    )

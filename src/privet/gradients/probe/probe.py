@@ -175,9 +175,9 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
     alone = _loop_gradients(program, examples, what, quiet=quiet)
     _refuse_what_outlives_a_pass(program, before)
     _refuse_hopeless(alone, what)
-    flipped = examples.select(torch.arange(examples.count, device="cpu").flip(0))
-    backwards = _loop_gradients(program, flipped, what, quiet=quiet)[::-1]
-    if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=True)):
+    two = examples.select(torch.arange(min(2, examples.count), device="cpu").flip(0))
+    backwards = _loop_gradients(program, two, what, quiet=quiet)[::-1]
+    if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=False)):
         raise UnsupportedModelError(
             "an example's gradient depends on which examples came before it: the model or loss keeps Python state between calls "
             "(in a global, a closure or an object); keep no state from one call to the next"
