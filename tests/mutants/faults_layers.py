@@ -2,7 +2,6 @@
 
 from mutant import Mutant, among, tape
 
-LOSSES = "test_the_losses_are_those_of_the_plain_model"
 MOVED = "test_moving_every_gradient_gives_the_same"
 
 EMBEDDING = [

@@ -32,7 +32,7 @@ def test_functions_without_a_rule_use_per_example_copies():
     assert isinstance(tape.grads["b.weight"], SummedGrads)
 
 
-@pytest.mark.parametrize("case", cases.FOLLOWED, ids=str)
+@pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_losses_are_those_of_the_plain_model(case):
     model, batch, seen = case.model(), case.batch(5), Seen()
 
