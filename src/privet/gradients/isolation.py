@@ -28,7 +28,7 @@ import types
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, repeat, starmap
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ _CONSTANT = {
     types.MemberDescriptorType, types.GetSetDescriptorType, types.CodeType,
 }  # fmt: skip
 _TABLES = {"_parameters", "_buffers", "_modules"}
-_values = operator.methodcaller("values")
+_first, _values = operator.itemgetter(0), operator.methodcaller("values")
 _version = operator.attrgetter("_version")
 _asks_gradient = operator.attrgetter("requires_grad")
 _Saved = tuple[Callable[[], bool], Callable[[], None]]  # returns whether an object is as it was; restores it
@@ -76,8 +76,10 @@ _MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
             (torch.get_autocast_dtype, torch.set_autocast_dtype),
         )
     ),
-    (lambda: parametrize._cache, functools.partial(setattr, parametrize, "_cache")),
-    (lambda: parametrize._cache_enabled, functools.partial(setattr, parametrize, "_cache_enabled")),
+    *(
+        (functools.partial(getattr, parametrize, name), functools.partial(setattr, parametrize, name))
+        for name in ("_cache", "_cache_enabled")
+    ),
 )
 
 
@@ -115,9 +117,11 @@ class Snapshot:
                 self._known.add(id(value))
                 self._save(value, depth)
         self._copies = [dict(each.items()) if hasattr(each, "items") else list(each) for each in self._containers]
-        self._attributes = [dict(vars(kind)) for kind in self._classes.values()]
-        self._lengths, self._items = self._count(), list(self._iterate())
+        self._views = list(map(vars, self._classes.values()))
+        self._attributes = list(map(dict, self._views))
+        self._lookups = [(table.get, names, repeat(MISSING)) for table, names in self._names.values()]
         self._asked = list(map(_asks_gradient, self.parameters))
+        self._lengths, self._items = list(map(len, (*self._containers, *self._views))), list(self._iterate())
         self._numbers, self._versions = [x.detach().clone() for x in self._tensors], list(map(_version, self._tensors))
         self._frozen.sort(key=lambda x: x.base is not None)  # a view is writeable only if its owner is
 
@@ -219,36 +223,36 @@ class Snapshot:
             self._saved.append(_save_attributes(value, held))
             self._follow(held.values(), depth - 1)
 
-    def _count(self) -> list[int]:
-        return [*map(len, self._containers), *map(len, map(vars, self._classes.values()))]
-
     def _iterate(self) -> Iterator[Any]:
-        """Iterate over all items: the same objects as long as nothing has changed, if there are as many."""
-        own = [vars(kind).values() for kind in self._classes.values()]
-        return chain(chain.from_iterable(self._containers), chain.from_iterable(map(_values, self._tables)), *own)
+        """Iterate over all that is bound: the same objects as long as nothing has changed, if there are as many items.
+
+        In C, because it is done twice in each pass.
+        """
+        return chain(
+            chain.from_iterable(self._containers),
+            chain.from_iterable(map(_values, self._tables)),
+            chain.from_iterable(map(_values, self._views)),
+            chain.from_iterable(starmap(map, self._lookups)),
+            map(read_cell, map(_first, self._cells)),
+            map(_asks_gradient, self.parameters),
+        )
 
     def is_current(self) -> bool:
         """Return whether everything is as it was when it was found."""
         return (
-            self._count() == self._lengths
+            list(map(len, (*self._containers, *self._views))) == self._lengths
             and all(map(operator.is_, self._iterate(), self._items))
             and not any(self._empty)
-            and list(map(_asks_gradient, self.parameters)) == self._asked
             and list(map(_version, self._tensors)) == self._versions
-            and all(self._iterate_names())
-            and all(read_cell(cell) is value for cell, value in self._cells)
-            and all(is_same() for is_same, _ in self._saved)
+            and (not self._saved or all(is_same() for is_same, _ in self._saved))
         )
-
-    def _iterate_names(self) -> Iterator[bool]:
-        for table, before in self._names.values():
-            yield all(map(operator.is_, map(table.get, before, repeat(MISSING)), before.values()))
 
     def begin(self, copy: Callable[[Tensor], Tensor]) -> None:
         """Replace buffers and tensors of modules by copies; modules that share a tensor share its copy."""
-        copies = {id(x): x for _, _, x in self._replaced}
-        copies = {place: copy(x) for place, x in copies.items()}
+        copies: dict[int, Tensor] = {}
         for table, name, x in self._replaced:
+            if id(x) not in copies:
+                copies[id(x)] = copy(x)
             table[name] = copies[id(x)]
         for array in self._frozen:
             array.flags.writeable = False
@@ -387,7 +391,7 @@ class Guard:
         """
         last, self._last, outer = self._last, None, self._current  # a pass inside this one finds another state
         found = last if last is not None and last.is_current() else Snapshot(*self._roots)
-        shared = [Snapshot(*held)] if any(type(each) not in _CONSTANT for each in held) else []
+        shared = [] if _CONSTANT.issuperset(map(type, held)) else [Snapshot(*held)]
         modes = [(read(), write) for read, write in _MODES]
         self._current, self._places = found, None
         try:

@@ -148,4 +148,4 @@ class GeneratorWatch:
 
 
 def _read_torch() -> list[Tensor]:
-    return [generator.get_state() for generator in torch_generators()]
+    return list(map(torch.Generator.get_state, torch_generators()))

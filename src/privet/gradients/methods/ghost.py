@@ -28,7 +28,6 @@ from privet.gradients.core.examples import Examples, unflatten
 from privet.gradients.core.losses import LossFunction, backpropagate, check_losses, force_eager
 from privet.gradients.core.norms import without_autocast
 from privet.gradients.core.per_example import PerExampleGrad, store_small
-from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.isolation import Guard
@@ -120,7 +119,6 @@ def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Ca
     return again
 
 
-@hold_signals()
 def record(program: Program, examples: Examples, draws: Draws, *, batched_from_the_start: bool = False) -> Tape:
     """Return the tape of one forward and one backward pass; a compiled model runs eagerly.
 

@@ -23,7 +23,6 @@ from privet.gradients.core.derivation import begin_graph, is_older, iter_nodes
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import check_losses, force_eager
 from privet.gradients.core.per_example import DenseGrad
-from privet.gradients.core.private import hold_signals
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
@@ -32,7 +31,6 @@ from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape
 
 
-@hold_signals()
 def differentiate(program: Program, examples: Examples, draws: Draws, seed: int) -> Tape:
     """Return the tape of a single example.
 
