@@ -231,7 +231,7 @@ def test_features_that_cannot_be_had_are_refused_before_the_first_run(tmp_path, 
         monkeypatch.setitem(sys.modules, name, None)
     recipe = small.recipe()
     scattering = replace(recipe.arms[1], settings={**recipe.arms[1].settings, "features": "scattering"})
-    with pytest.raises(PrivetError, match=r"pip install 'privet\[scattering\]'"):
+    with pytest.raises(PrivetError, match=r"pip install 'privet-experiments\[scattering\]'"):
         reproduce(replace(recipe, arms=(recipe.arms[0], scattering)), tmp_path)
     assert performed == []
 
