@@ -87,7 +87,7 @@ def test_epsilon_does_not_depend_on_the_rule_and_the_statement_says_where_noise_
     rule = make(*combination)
     assert math.isfinite(rule.sensitivity)
     assert plan(rule).events() == plan(Flat(1.0)).events()
-    _, style, _ = combination
+    _, style, bound = combination
     prose = str(plan(make(*combination)).guarantee(accountant="rdp"))
     assert ("different noise levels" in prose) == (style == "own noise")
     assert ("follow a quantile" in prose) == (bound == "adaptive")
