@@ -28,7 +28,7 @@ def crashed(one):
     """Do to a ledger what the end of its process does."""
     os.close(one._chain._descriptor)
     if one._anchor is not None:
-        os.close(one._anchor._journal._descriptor)
+        os.close(one._anchor._descriptor)
 
 
 @pytest.fixture
@@ -312,9 +312,9 @@ def test_the_machine_is_the_same_when_asked_again():
     assert Machine.here().host
 
 
-def test_a_ledger_of_another_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr(ledger, "FORMAT", 99)
+def test_a_ledger_of_another_format_is_refused(path):
     made(path).close()
+    tampered(path, lambda records: records[0].update(format=99))
     with pytest.raises(LedgerError, match="format 2"):
         reopened(path)
 
@@ -441,7 +441,7 @@ def test_the_anchor_moves_before_the_token_and_after_the_ledger(path, anchor, mo
 
 def test_an_anchor_that_refuses_leaves_no_token(path, anchor):
     one = made(path, anchor=anchor)
-    os.close(one._anchor._journal._descriptor)
+    os.close(one._anchor._descriptor)
     with pytest.raises(LedgerError, match="the anchor"):
         one.reserve()
     with pytest.raises(LedgerError, match="interrupted"):
@@ -450,7 +450,7 @@ def test_an_anchor_that_refuses_leaves_no_token(path, anchor):
 
 def test_a_crash_between_ledger_and_anchor_is_no_copy(path, anchor, monkeypatch):
     one = made(path, anchor=anchor)
-    monkeypatch.setattr(type(one._anchor), "move", lambda self, tip: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(ledger, "move_anchor", lambda anchor, tip: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         one.reserve()
     monkeypatch.undo()
