@@ -142,7 +142,7 @@ def replay(records: Sequence[Record], name: str) -> History:
         }:  # fmt: skip
             here = Machine(host, boot)
             return History(run, plan, facts, here, len(multipliers), tuple(multipliers), sessions, begun, queries, answers)
-    raise LedgerError(f"the opening record of {name} lacks its run or plan, or the machine on which it was opened is not recorded")
+    raise LedgerError(f"the opening record of {name} lacks its run, its plan or its place, or no machine is recorded")
 
 
 def read_history(path: Path) -> tuple[History, tuple[str, ...], bool]:
