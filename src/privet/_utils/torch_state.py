@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Modes", "check_device", "is_harmless", "leave_modes", "read_modes"]
+__all__ = ["Modes", "check_device", "is_harmless", "read_modes"]
 
 from typing import Any, NamedTuple
 
 import torch
 from torch import overrides
 from torch.utils import _python_dispatch
-from torch.utils._device import DeviceContext
 
 from privet.errors import InvalidArgumentError
 
@@ -58,27 +57,3 @@ def read_modes() -> Modes:
 def is_harmless(mode: object) -> bool:
     """Return whether a mode neither calls user code nor keeps what it sees, as torch's counters, tracers and caches do."""
     return str(type(mode).__module__).startswith(("torch.utils._device", "privet."))
-
-
-def leave_modes(before: Modes) -> None:
-    """Leave the modes that user code has entered since and not left: they would see what others compute, and could change it.
-
-    A default device that was set meanwhile stays.
-    """
-    now = read_modes()
-    if now is before:  # none, as nearly always
-        return
-    kept = [mode for mode in now.function if type(mode) is DeviceContext or _is_among(mode, before.function)]
-    if len(kept) < len(now.function):
-        for _ in now.function:
-            overrides._pop_mode()
-        for mode in kept:
-            overrides._push_mode(mode)
-    for mode in reversed(now.dispatch):
-        if _is_among(mode, before.dispatch):
-            break
-        _python_dispatch._pop_mode()
-
-
-def _is_among(mode: object, modes: tuple[Any, ...]) -> bool:
-    return any(mode is each for each in modes)

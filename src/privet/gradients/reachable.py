@@ -4,12 +4,6 @@ from __future__ import annotations
 
 __all__ = [
     "MISSING",
-    "OPERATOR_DEFINITIONS",
-    "SCRIPTED",
-    "Binding",
-    "find_functions",
-    "find_modules",
-    "find_reachable",
     "find_user_classes",
     "is_user_code",
     "is_user_function",
@@ -26,23 +20,17 @@ import functools
 import os
 import sys
 import types
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from privet.errors import UnsupportedModelError
 
 MISSING = object()
 # A name, its value, and where it is bound: the cell of a closure, or the globals of a file.
 Binding = tuple[str, Any, types.CellType | dict[str, Any]]
-FUNCTIONS = 500  # most functions that are followed from one root
-SCRIPTED = (
-    "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not be kept "
-    "apart; pass the module that it was made from"
-)
 # Objects that wrap functions without attributes of their own, and where they hold them.
 _WRAPPERS: dict[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
@@ -54,8 +42,6 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
 }
 _PYTHON = Path(os.__file__).parent
 _INSTALLED = {"site-packages", "dist-packages"}
-# Qualified name → definition, of the operators whose functions are Python's.
-OPERATOR_DEFINITIONS: Any = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
 
 
 @functools.cache
@@ -120,82 +106,16 @@ def _list_names(code: types.CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]
 _GLOBAL_NAMES = {"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "IMPORT_NAME"}
 
 
-def find_functions(*roots: object) -> dict[types.FunctionType, list[Binding]]:
-    """Find functions, and the functions of the same file or of the user's own files that they name, directly or indirectly.
-
-    Returns:
-        Function → its bindings.
-    """
-    found: dict[types.FunctionType, list[Binding]] = {}
-    for root in roots:
-        waiting: list[tuple[Any, dict[str, Any] | None]] = [(root, None)]
-        limit = len(found) + FUNCTIONS
-        while waiting and len(found) < limit:
-            value, file = waiting.pop()
-            if not isinstance(value, types.FunctionType):
-                waiting += [(inner, file) for inner in list_parts(value)]
-            elif value not in found and (file is None or file is value.__globals__ or is_user_function(value)):
-                found[value] = read_bindings(value)
-                waiting += [(inner, value.__globals__) for _, inner, _ in found[value]]
-    return found
-
-
 def list_parts(value: object) -> list[Any]:
     """Return what a partial, a method, a property or another wrapper of functions holds; nothing for other objects."""
     names = _WRAPPERS.get(type(value), ())
     return [getattr(value, name) for name in names]
 
 
-def find_reachable(root: object) -> dict[str, Any]:
-    """Find the objects that a function uses besides its arguments, by name; a module yields only itself."""
-    if isinstance(root, nn.Module):
-        return {"": root}
-    if isinstance(root, functools.partial):
-        values = {f"argument {number}": value for number, value in enumerate(root.args)} | dict(root.keywords)
-        return {**_add_attributes(values), **find_reachable(root.func)}
-    if isinstance(root, types.MethodType):
-        return {**_add_attributes({"self": root.__self__}), **find_reachable(root.__func__)}
-    if not isinstance(root, types.FunctionType):
-        return _add_attributes(read_attributes(root))
-    found: dict[str, Any] = {}
-    for function, bindings in find_functions(root).items():
-        for name, value, _ in bindings:
-            if value is not MISSING:
-                found[name if found.get(name, value) is value else f"{name} of {function.__qualname__}"] = value
-    return found
-
-
-def _add_attributes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, and the attributes of those that are not modules, tensors or functions."""
-    found = dict(values)
-    for value in values.values():
-        if not isinstance(value, nn.Module | Tensor | type | types.ModuleType | types.FunctionType):
-            found |= {name: inner for name, inner in read_attributes(value).items() if name not in found}
-    return found
-
-
 def read_attributes(value: object) -> dict[str, Any]:
     """Return the dictionary of an object's attributes, an empty one if it has none."""
     own = getattr(value, "__dict__", None)
     return own if isinstance(own, dict) else {}
-
-
-def find_modules(*roots: object) -> dict[str, nn.Module]:
-    """Find the modules of a model, and those that a loss function reaches: itself, its closure, its globals.
-
-    Args:
-        roots: modules and functions.
-
-    Returns:
-        Name in the user's code → module, each module once.
-    """
-    found: dict[int, tuple[str, nn.Module]] = {}
-    for root in roots:
-        for name, value in find_reachable(root).items():
-            if isinstance(value, nn.Module):
-                for inner, module in value.named_modules():
-                    found.setdefault(id(module), (".".join(filter(None, (name, inner))), module))
-    return {f"{name}#{number}" if number else name: module for number, (name, module) in enumerate(found.values())}
 
 
 def list_modules(root: nn.Module) -> list[nn.Module]:
@@ -212,4 +132,7 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
 def refuse_scripts(module: nn.Module) -> None:
     """Refuse a module whose calls and state Python does not see."""
     if isinstance(module, torch.jit.ScriptModule):
-        raise UnsupportedModelError(SCRIPTED)
+        raise UnsupportedModelError(
+            "the model or loss holds a TorchScript module, which hides its calls and its state, so that examples could not be "
+            "kept apart; pass the module that it was made from"
+        )
