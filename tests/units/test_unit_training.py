@@ -171,7 +171,13 @@ def test_invalid_units_are_refused(unit):
 def test_the_unit_survives_being_written_down(unit):
     made = plan(40, unit, "replace-one", multiplier=3.0)
     assert privet.Plan.from_json(made.to_json()) == made
-    assert made.guarantee(accountant="rdp").to_dict()["unit"] == unit
+    assert made.guarantee(accountant="rdp").to_dict()["unit"] == str(unit)
+
+
+def test_the_text_of_a_unit_of_groups_is_read_from_files_of_version_0_1_0():
+    made = plan(40, group_unit(7), "replace-one", multiplier=3.0)
+    old = privet.Plan.from_dict(made.to_dict() | {"unit": "one example (in a group of 7; groups fixed in advance)"})
+    assert (old.people, old.epsilon("rdp"), str(old.unit)) == (made.people, made.epsilon("rdp"), str(made.unit))
 
 
 def test_data_and_plan_must_mean_the_same_unit():
