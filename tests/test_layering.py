@@ -190,7 +190,7 @@ def defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
 def test_folders_can_be_surveyed():
@@ -202,7 +202,7 @@ def test_folders_can_be_surveyed():
 
 
 def test_names_of_files_say_where_one_is():
-    names = Counter(path.name for path in MODULES.values() if path.name != "__init__.py")
+    names = Counter((name.split(".")[0], path.name) for name, path in MODULES.items() if path.name != "__init__.py")
     assert not {name: count for name, count in names.items() if count > MOST_OF_A_NAME}
 
 

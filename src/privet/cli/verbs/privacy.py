@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["EpsilonOptions", "NoiseOptions", "StepsOptions", "epsilon", "noise", "steps"]
+__all__ = ["EpsilonOptions", "MultiplierOptions", "StepsOptions", "epsilon", "noise", "steps"]
 
 import math
 from dataclasses import dataclass, fields
@@ -54,7 +54,7 @@ class EpsilonOptions(LengthQuestion):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseOptions(LengthQuestion):
+class MultiplierOptions(LengthQuestion):
     """The options of `privet noise`."""
 
     epsilon: float | None = option("Target ε; never exceeded.", PRIVACY)
@@ -139,8 +139,8 @@ def _refuse_beside_a_composition(given: EpsilonOptions) -> None:
         )  # fmt: skip
 
 
-@command(NoiseOptions)
-def noise(context: typer.Context, given: NoiseOptions) -> None:
+@command(MultiplierOptions)
+def noise(context: typer.Context, given: MultiplierOptions) -> None:
     """Find the smallest noise multiplier that meets a target ε.
 
     Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
