@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Modes", "check_device", "is_harmless", "read_modes"]
+__all__ = ["check_device", "has_modes", "is_harmless"]
 
-from typing import Any, NamedTuple
 
 import torch
-from torch import overrides
-from torch.utils import _python_dispatch
 
 from privet.errors import InvalidArgumentError
 
@@ -37,21 +34,9 @@ def _why_unusable(device: str) -> str:
     return "Torch finds no CUDA device; nvidia-smi shows whether the driver finds one."
 
 
-class Modes(NamedTuple):
-    """Function modes and dispatch modes that are active in a thread, the innermost last."""
-
-    function: tuple[Any, ...]
-    dispatch: tuple[Any, ...]
-
-
-_NONE = Modes((), ())
-
-
-def read_modes() -> Modes:
-    """Return the modes that are active in this thread."""
-    if not torch._C._len_torch_function_stack() and not torch._C._len_torch_dispatch_stack():
-        return _NONE
-    return Modes(tuple(overrides._get_current_function_mode_stack()), tuple(_python_dispatch._get_current_dispatch_mode_stack()))
+def has_modes() -> bool:
+    """Return whether a function mode or dispatch mode is active in this thread."""
+    return bool(torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack())
 
 
 def is_harmless(mode: object) -> bool:

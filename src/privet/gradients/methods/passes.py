@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet._utils.torch_state import read_modes
+from privet._utils.torch_state import has_modes
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
@@ -154,7 +154,7 @@ def _positions(count: int) -> Tensor:
 
     Inside of a mode, which could return anything, it is not kept.
     """
-    return torch.arange(count, device="cpu") if any(read_modes()) else _known_positions(count)
+    return torch.arange(count, device="cpu") if has_modes() else _known_positions(count)
 
 
 @functools.lru_cache(maxsize=64)
