@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import privet.plan  # registers the kinds that Privet defines  # noqa: F401
 from privet._utils.registry import PARTS
 
 ALPHA = 1e-6
