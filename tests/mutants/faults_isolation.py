@@ -339,7 +339,7 @@ RULES = [
            "return (input.float() / clocks).topk(", "return (clocks / input.float()).topk(",
            LAWS),
     Mutant("what is filled in place keeps its values", "_fill_rule.rule",
-           "x.copy_(drawn)", "x.add_(drawn)",
+           "x.copy_(draw(lambda y", "x.add_(draw(lambda y",
            LAWS),
     Mutant("dropout leaves out what makes up for it", "apply_dropout",
            "mask = draw", "mask = (1 - p) * draw",

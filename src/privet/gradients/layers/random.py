@@ -217,11 +217,7 @@ def _fill_rule(name: str) -> RandomRule:
         if isinstance(chance, Tensor):
             return x.copy_(_bernoulli(draw, chance.expand(x.shape).to(torch.float32)).to(x.dtype))
         given = _without(options, "generator")
-        drawn = draw(
-            lambda y, generator: function(y, *arguments, generator=generator, **given),
-            torch.empty(x.shape, dtype=x.dtype, device=x.device),
-        )
-        return x.copy_(drawn)
+        return x.copy_(draw(lambda y, generator: function(y, *arguments, generator=generator, **given), x))
 
     return rule
 
@@ -298,8 +294,7 @@ def _rrelu(
     """Scale negative numbers by random slopes; NotImplemented outside training, as nothing is random then."""
     if not training:
         return NotImplemented
-    like = torch.empty(input.shape, dtype=input.dtype, device=input.device)
-    slopes = draw(lambda y, generator: y.uniform_(lower, upper, generator=generator), like)
+    slopes = draw(lambda y, generator: y.uniform_(lower, upper, generator=generator), input)
     found = input * torch.where(input <= 0, slopes, 1.0)
     return input.copy_(found) if inplace else found
 
@@ -309,8 +304,7 @@ def _gumbel_softmax(
     draw: Draw, logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
     """Return a relaxed choice in proportion to the exponentials of logits, or the choice with the gradient of the relaxed one."""
-    like = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-    gumbels = -draw(lambda y, generator: y.exponential_(generator=generator), like).log()
+    gumbels = -draw(lambda y, generator: y.exponential_(generator=generator), logits).log()
     soft = ((logits + gumbels) / tau).softmax(dim)
     if not hard:
         return soft
