@@ -91,9 +91,6 @@ HOSTED = [
            "self.private_training = self._open(privacy, trainer)\n"
            "self.trainer = numbers",
            LIGHTNING("test_a_loss_that_asks_more_of_the_trainer_is_refused_before_a_step[read]")),
-    Mutant("profilers count the examples that were drawn", "trainer_settings._SETTINGS",
-           'value in ("PassThroughProfiler", "SimpleProfiler")', "True",
-           LIGHTNING("test_what_would_void_the_promise_is_refused_by_name_before_a_step[a profiler that counts calls]")),
     Mutant("a host's own state of the ledger is not loaded", "PrivateModule._open",
            "training.load_state_dict(saved)", "pass",
            LIGHTNING("test_an_adapted_bound_continues_from_the_checkpoint")),
