@@ -5,7 +5,8 @@ import re
 import pytest
 from asked import ask, succeed
 
-from privet.accounting import Event, LaplaceEvent, composed_epsilon, edgeworth, tradeoff
+from privet.accounting import Event, LaplaceEvent, edgeworth, tradeoff
+from privet.accounting.queries import composed_epsilon
 
 MIXTURE = """
 delta = 1e-6

@@ -11,7 +11,7 @@ from asked import ask_json, plan_in
 from safetensors.torch import load_file
 
 from privet import Training
-from privet.accounting import group_unit
+from privet.accounting.privacy_unit import group_unit
 from privet.runs import run as runs
 
 EXAMPLES, USERS, SIDE = 240, 60, 14
