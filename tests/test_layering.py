@@ -74,7 +74,7 @@ SUBLAYERS = {
         "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "cohorts", "server",
     ],
     "privet.cli": [
-        "output", "refusals", "topics", "compositions", "definitions", "kinds", "options", "parts", "choice", "config", "summary",
+        "output", "refusals", "topics", "compositions", "definitions", "words", "options", "parts", "choice", "config", "summary",
         "running", "verbs", "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],

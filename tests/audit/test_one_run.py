@@ -18,6 +18,7 @@ from privet.audit._one_run import membership
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.noise.noised_sum import NoisedSum
+from privet.reading.rows import join_rows
 from privet.sampling import FullBatch, Poisson
 from privet.training import loop
 
@@ -80,10 +81,9 @@ def test_an_excluded_canary_contributes_nothing(data):
     plan = privet.Plan(examples=EXAMPLES + 4, sampling=FullBatch(), steps=1, clipping=Flat(0.5), delta=1e-5).calibrate(3.0)
     model = nn.Linear(5, CLASSES)
     setting = membership.add_example_canaries(plan, model, loss_fn, data, added)
-    indices = np.arange(EXAMPLES + 4)
-    batch = setting.data.read(indices)
+    batch = join_rows([setting.data.read(np.array([index])) for index in range(EXAMPLES + 4)])
     found = privet.per_example_gradients(model, setting.loss_fn, batch)["weight"].flatten(1).norm(dim=1)
-    assert ((found > 0).numpy() == np.concatenate([np.ones(EXAMPLES, dtype=bool), setting.coins])).all()
+    assert ((found > 0).numpy() == np.concatenate([np.ones(EXAMPLES, dtype=bool), setting.data.coins])).all()
 
 
 def test_mislabelled_canaries_have_a_wrong_label(data):

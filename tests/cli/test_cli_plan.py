@@ -20,7 +20,7 @@ def rows(capsys, *words):
 
 
 def test_a_data_set_of_the_catalogue_is_planned_without_reading_it(capsys, monkeypatch):
-    monkeypatch.setattr(verb, "load", None)  # what is not called cannot fail
+    monkeypatch.setattr("privet.cli.running.load", None)  # what is not called cannot fail
     found = rows(capsys, "--data", "mnist", "--epsilon", 3, "--model", "logistic", "--batch-size", 256, "--steps", 10)
     assert [(row["examples"], row["parameters"], row["batch_size"], row["steps"]) for row in found] == [(60_000, 7850, 256, 10)]
     assert found[0]["seconds"] > 0
@@ -127,9 +127,10 @@ def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_s
 
 
 def test_what_is_foreseen_reads_no_data():
-    dataset = verb._find_in_catalogue("digits", {})
+    dataset = verb._find_in_catalogue(verb.PlanOptions(data="digits"))
     setup = Setup(data="digits", model="logistic", learning_rate=1.0)
     model = setup.build_model(dataset)
     dataset.train.tensors[0].data = torch.full_like(dataset.train.tensors[0], float("nan"))
-    planned = verb._Given(1e-5, "add-remove", 1.0, None, 5, 100, "poisson").plan(dataset, "logistic", 1437, None)
+    given = verb.PlanOptions(noise_multiplier=1.0, steps=5, batch_size=100)
+    planned = verb._plan(given, dataset, "logistic", 1437, None)
     assert runs.forecast.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)

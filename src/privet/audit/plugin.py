@@ -73,8 +73,12 @@ def _default(name: str, *, required: bool = False) -> Any:
     return default
 
 
-model, loss_fn = _default("model", required=True), _default("loss_fn", required=True)
-dataset, collate, probe_batch, batch = map(_default, ("dataset", "collate", "probe_batch", "batch"))
+model = _default("model", required=True)
+loss_fn = _default("loss_fn", required=True)
+dataset = _default("dataset")
+collate = _default("collate")
+probe_batch = _default("probe_batch")
+batch = _default("batch")
 
 
 @pytest.fixture(scope="module")

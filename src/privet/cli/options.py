@@ -26,9 +26,9 @@ import typer
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.queries import ACCOUNTANTS
-from privet.cli.kinds import NOISES, SCHEMES, STYLES, rules_with
 from privet.cli.output import JSON
 from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS
+from privet.cli.words import NOISES, SCHEMES, STYLES, rules_with
 from privet.clipping import NORM_RULES
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES

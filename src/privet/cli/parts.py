@@ -8,7 +8,6 @@ __all__ = [
 ]  # fmt: skip
 
 from privet.accounting.privacy_unit import Unit, group_unit
-from privet.cli.kinds import NOISES, SCHEDULES, SCHEMES, STYLES, rules_with
 from privet.cli.options import (
     ClippingOptions,
     MomentumOptions,
@@ -18,6 +17,7 @@ from privet.cli.options import (
     SparsityOptions,
     as_option,
 )
+from privet.cli.words import NOISES, SCHEDULES, SCHEMES, STYLES, rules_with
 from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample

@@ -21,10 +21,10 @@ from privet import cost, models
 from privet._utils.torch_state import check_device
 from privet.cli import parts
 from privet.cli.definitions import load_definitions
-from privet.cli.kinds import STYLES
 from privet.cli.options import ClippingOptions
 from privet.cli.output import Json, answer
 from privet.cli.verbs.audit import Quiet, progress_of_parts
+from privet.cli.words import STYLES
 from privet.clipping import NORM_RULES, Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable

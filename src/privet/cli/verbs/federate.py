@@ -13,10 +13,10 @@ from privet import models
 from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, parts_from_config
-from privet.cli.kinds import SCHEMES
 from privet.cli.options import as_option, command, option
 from privet.cli.running import check_before, load_dataset, resume_run, settings, start_run
 from privet.cli.topics import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
+from privet.cli.words import SCHEMES
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan
@@ -139,4 +139,4 @@ def _gradient_step(given: dict[str, Any]) -> dict[str, Any]:
         if value is not None:
             fix = "The update is one gradient; use the server's rate."
             raise InvalidArgumentError(as_option(name), value, "left out with --fed-sgd", fix)
-    return {"local_steps": 1, "local_learning_rate": 1.0}
+    return {"local_steps": 1, "local_learning_rate": 1.0, "proximal": 0.0}
