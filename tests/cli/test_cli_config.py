@@ -255,15 +255,15 @@ def test_invalid_optimizer_options_are_refused(capsys, tmp_path, options, words)
 def test_a_coupled_learning_rate_survives_an_interruption(capsys, tmp_path, monkeypatch):
     stopped = iter([True])
 
-    steps = Training.steps
+    take = Training._take
 
-    def interrupted(training, **options):
-        for step in steps(training, **options):
+    def interrupted(training, update):
+        for step in take(training, update):
             if step.number == 2 and next(stopped, False):
                 raise KeyboardInterrupt
             yield step
 
-    monkeypatch.setattr(Training, "steps", interrupted)
+    monkeypatch.setattr(Training, "_take", interrupted)
     (tmp_path / "mine.json").write_text(json.dumps({
         "data": "digits", "model": "logistic", "learning-rate": 0.5, "couple-learning-rate": True,
         "plan": PLAN | {"steps": 4, "bound_schedule": {"kind": "Piecewise", "values": [1.0, 5.0], "until": [0.75]}},

@@ -82,16 +82,16 @@ def test_a_run_keeps_its_schema_in_plan_statement_and_folder(capsys, table, sche
 def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, monkeypatch, table, schema):
     run = table.parent / "run"
 
-    steps = Training.steps
+    take = Training._take
 
-    def interrupted(training, **options):
-        for step in steps(training, **options):
+    def interrupted(training, update):
+        for step in take(training, update):
             if step.number == 2:
                 raise KeyboardInterrupt
             yield step
 
     with monkeypatch.context() as patched:
-        patched.setattr(Training, "steps", interrupted)
+        patched.setattr(Training, "_take", interrupted)
         assert ask(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
     before = Plan.from_json((run / "plan.json").read_text()).schema
     schema.write_text(schema.read_text().replace('["a", "b"]', '["a", "b", "c"]'))

@@ -100,15 +100,15 @@ def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images,
     options = ["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "flip", "--model", "logistic"]
     stopped = iter([True])
 
-    steps = Training.steps
+    take = Training._take
 
-    def interrupted(training, **options):
-        for step in steps(training, **options):
+    def interrupted(training, update):
+        for step in take(training, update):
             if step.number == 2 and next(stopped, False):
                 raise KeyboardInterrupt
             yield step
 
-    monkeypatch.setattr(Training, "steps", interrupted)
+    monkeypatch.setattr(Training, "_take", interrupted)
     code, _, _ = train(capsys, "--data", images, "--classes", 3, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 130
     code, found, error = train(capsys, "--resume", tmp_path / "run", "--quiet", "--json")
