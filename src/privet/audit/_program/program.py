@@ -160,6 +160,7 @@ class AuditedProgram:
             silent: train without noise.
             clipping: rule in place of the plan's.
         """
+        trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
         data = _Batches(batches, str(self.plan.unit))
         plan, recorder = self.first_step_plan(len(data), silent=silent), ReleaseRecorder(model)
         Training(
