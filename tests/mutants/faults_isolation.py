@@ -169,7 +169,7 @@ CORE = [
            MEMORY("test_memory_that_nobody_wrote_is_zero[empty-loop]")),
     Mutant("coordinates that are no numbers count", "memory_safety._sample_by",
            "grid.isnan().any(-1), torch.nan", "grid.isnan().any(-1), 0.0",
-           MEMORY("test_a_coordinate_that_is_no_number_is_an_error_of_its_example[grid_sample bilinear border-auto]")),
+           MEMORY("test_a_coordinate_that_is_no_number_is_an_error_of_its_example[grid_sample bilinear zeros-auto]")),
     Mutant("parameters of other outputs have no gradient", "Derivation._differentiate",
            "allow_unused=True, materialize_grads=True,", "",
            among("test_same_as_the_loop", "test_a_pass_computes_what_the_loop_computes[several outputs of parameters]")),
