@@ -185,7 +185,7 @@ def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
     assert states[0]["output.weight"][0] == 2
     assert notes[0] == notes[1]
     assert "of 2 columns and the target 'bigger' (2 classes) decided all shapes, classes" in notes[0][2]
-    assert "the schema of the table is public: it was written without looking at the private rows" in notes[0][2]
+    assert "the schema of the table: it was written without looking at the private rows" in notes[0][2]
 
 
 @pytest.mark.parametrize("labels", [("SECRET", "OTHER"), ("SECRET", "SECRET")])

@@ -23,7 +23,7 @@ WRITES = {
     "data =": lambda m, x: setattr(m.weight, "data", torch.zeros(2, 3)), "view": lambda m, x: m.weight.view(-1)[:2].zero_(),
     "transpose": lambda m, x: m.weight.t().zero_(), "nn.init": lambda m, x: nn.init.zeros_(m.weight),
     "renorm_": lambda m, x: m.weight.renorm_(2, 0, 0.1), "index_add_": lambda m, x: m.weight.index_add_(0, torch.tensor([0]), x),
-    "foreach": lambda m, x: torch._foreach_add_([m.weight, m.bias], 1.0), "set_": lambda m, x: m.weight.set_(torch.zeros(2, 3)),
+    "foreach": lambda m, x: torch._foreach_add_([m.weight, m.bias], 1.0),
     "nn.init by name": lambda m, x: nn.init.constant_(m.weight, 2.0), "reset": lambda m, x: m.reset_parameters(),
     "activation": lambda m, x: F.relu(m.weight, inplace=True),
     "operator": lambda m, x: torch.ops.aten.add_(m.weight, 1), "overload": lambda m, x: torch.ops.aten.add_.Tensor(m.weight, 1),

@@ -162,6 +162,7 @@ class AuditedProgram:
         """
         trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
         data = _Batches(batches, str(self.plan.unit))
+        trainable(model)  # as for `method`
         plan, recorder = self.first_step_plan(len(data), silent=silent), ReleaseRecorder(model)
         Training(
             plan if clipping is None else replace(plan, clipping=clipping), model, self.loss_fn, recorder,

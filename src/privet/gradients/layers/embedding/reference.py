@@ -117,7 +117,7 @@ def _add_up(slots: Tensor, gradients: Tensor) -> Tensor:
     """Return the sums of gradients (B, T, d) over each slot, in the order of positions, (B·T, d); zeros for empty ones."""
     batch, positions, width = gradients.shape
     into = slots + positions * torch.arange(batch, device=gradients.device)[:, None]
-    return gradients.new_zeros(batch * positions, width).index_add_(0, into.flatten(), gradients.reshape(-1, width))
+    return gradients.new_zeros(batch * positions, width).index_add_(0, into.flatten(), gradients.reshape(batch * positions, width))
 
 
 def _measure_by_scatter(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
