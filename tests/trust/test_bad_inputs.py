@@ -93,6 +93,10 @@ def partial_optimizer(parameters):
     return torch.optim.SGD(list(parameters)[:1], lr=0.3)
 
 
+def two_rows(items):
+    return torch.zeros(2 * len(items), 4), torch.zeros(2 * len(items)).long()
+
+
 def frozen_later():
     training = train()
     training.model.weight.requires_grad_(False)
@@ -169,7 +173,7 @@ CASES = [
     (25, lambda: train(dataset=data(0)), "0 examples"),
     (26, lambda: train(dataset=Subset(data(), [0] * N)), "an example occurs twice"),
     (26, lambda: plan(examples=1), "examples is 1"),
-    (27, lambda: train(dataset=list(range(N)), collate=lambda items: torch.zeros(2 * len(items), 4)), "collate"),
+    (27, lambda: train(dataset=list(range(N)), collate=two_rows), "(2,)"),
     (30, lambda: train(physical_batch_size=0), "physical_batch_size is 0"),
     (30, lambda: privet.units.Groups(data(), 0), "size is 0"),
     (31, lambda: train(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))), "BatchNorm1d"),
