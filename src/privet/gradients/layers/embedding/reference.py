@@ -117,7 +117,8 @@ def _add_up(slots: Tensor, gradients: Tensor) -> Tensor:
     """Return the sums of gradients (B, T, d) over each slot, in the order of positions, (B·T, d); zeros for empty ones."""
     batch, positions, width = gradients.shape
     into = slots + positions * torch.arange(batch, device=gradients.device)[:, None]
-    return gradients.new_zeros(batch * positions, width).index_add_(0, into.flatten(), gradients.reshape(batch * positions, width))
+    rows = gradients.reshape(batch * positions, width)
+    return torch.zeros_like(rows).index_add_(0, into.flatten(), rows)
 
 
 def _measure_by_scatter(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Tensor, Tensor]:
