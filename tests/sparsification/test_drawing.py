@@ -55,7 +55,7 @@ def test_seeds_of_torch_and_numpy_do_not_matter_and_are_left_alone():
 
 
 def test_another_process_draws_the_same():
-    code = "from privet.sparsification import Selection; print(Selection(9, 2, 30).masks({'w': (64,)})['w'].tolist())"
+    code = "from privet.sparsification.drawing import Selection; print(Selection(9, 2, 30).masks({'w': (64,)})['w'].tolist())"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert found.strip() == str(Selection(9, 2, 30).masks({"w": (64,)})["w"].tolist())
 
