@@ -61,7 +61,7 @@ def test_what_the_user_chose_stays(options):
 
 def test_the_trainer_takes_the_lengths_of_model_and_tokenizer(tmp_path):
     def of(collate, **options):
-        rows = [{**row(5), "labels": 0}] * 4
+        rows = [{**row(5), "labels": 0} for _ in range(4)]
         host = PrivateTrainer(bert(), arguments(tmp_path), collate, rows, plan=make_plan(1, examples=4, batch_size=2), **options)
         return host._private_parts()[1]
 
