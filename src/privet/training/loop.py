@@ -213,7 +213,7 @@ class Loop(Unique, ABC):
                     self._stepping.release()
 
     def _step(self, update: Callable[[], object] | None) -> Step | None:
-        """Take the next step; None if the steps that were left are those of an epoch that cannot be finished.
+        """Take the next step; return None if the remaining steps belong to an epoch that cannot be finished.
 
         The order is the guarantee: what is checked before a step is paid for is public, the payment is on disk before noise
         exists, and only the release reaches the parameters.

@@ -233,7 +233,7 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
 
 
 def _holds(batch: Any, rows: Sequence[Any]) -> bool:
-    """Return whether the tensors of a batch are those of batches of one, joined, or of the first; true where that is unknown."""
+    """Return whether a batch holds the joined tensors of its batches of one, or the first one's; true if unknown."""
     found, *others = [dict(pytree.tree_flatten_with_path(each)[0]) for each in (batch, *rows)]
     for path, leaf in found.items():
         parts: list[Any] = [other.get(path) for other in others]

@@ -1,4 +1,4 @@
-"""Training: the run of a plan on examples. Its steps are those of `Loop`, over clipped gradients."""
+"""Training: a run of a plan on examples, whose loop sums clipped gradients."""
 
 from __future__ import annotations
 
