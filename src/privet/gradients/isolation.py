@@ -6,6 +6,7 @@ otherwise be mistaken for an example's in the next pass, whose vmap has the same
 What is restored, and a line of an honest program that needs it:
 
     self.h = h.detach(); Net.count += 1       attributes, parameters, buffers and submodules of modules; attributes of classes
+    self.weight.CB = None                     attributes of parameters that have some
     self.mean.mul_(0.9).add_(h.mean())        buffers and tensors of modules, which are copies in a pass
     self.history.append(h); seen[key] = h     items of lists, dicts, sets and deques; attributes and slots of plain objects
     self.table[:] = h.numpy()                 numbers of arrays, and of tensors that containers, objects or names hold
@@ -179,7 +180,10 @@ class Snapshot:
         tables = [own, *(own[name] for name in _TABLES)]
         self._containers += tables
         self._tables += tables
-        self.parameters += [parameter for parameter in own["_parameters"].values() if parameter is not None]
+        for parameter in filter(lambda x: x is not None, own["_parameters"].values()):
+            self.parameters.append(parameter)
+            if attributes := vars(parameter):  # weights in 8 bits hand theirs over in the first call
+                self._save_container(attributes, _DEPTH)
         for table in (own, own["_buffers"]):
             for name, value in table.items():
                 if isinstance(value, Tensor):
