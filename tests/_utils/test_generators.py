@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import privet
-from privet._utils.generators import find_generators
+from privet._utils.generators import find_generators, preserve_held, seed_held
 from privet._utils.randomness import Seeds
 from privet.reading.batches import UNREADABLE, BatchDataset
 from privet.reading.rows import ExampleReader
@@ -170,3 +170,20 @@ def test_a_generator_on_a_module_is_seeded_for_every_step():
     for _ in privet.Training(plan, model, lambda m, b: m(b[0])[:, 0], optimizer, data):
         seen.add(model[1].generator.initial_seed())
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (lambda: np.random.default_rng(0), lambda rng: float(rng.random())),
+        (lambda: np.random.RandomState(0), lambda rng: float(rng.random_sample())),
+        (lambda: random.Random(0), lambda rng: rng.random()),
+        (lambda: torch.Generator().manual_seed(0), lambda rng: float(torch.rand((), generator=rng))),
+    ],
+)
+def test_generators_are_as_before_after_they_were_lent(make, draw):
+    rng = make()
+    with preserve_held([rng]):
+        seed_held([rng], 5)
+        lent = draw(rng)
+    assert draw(rng) == draw(make()) != lent

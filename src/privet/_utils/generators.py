@@ -6,12 +6,13 @@ generators of a data set are seeded anew for every example, from secret numbers.
 
 from __future__ import annotations
 
-__all__ = ["find_generators", "seed_held"]
+__all__ = ["find_generators", "preserve_held", "seed_held"]
 
 import functools
 import random
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,27 @@ def seed_held(generators: Iterable[Any], number: int) -> None:
             generator.manual_seed(own)
         else:
             generator.seed(own % 2**32)
+
+
+@contextmanager
+def preserve_held(generators: Sequence[Any]) -> Iterator[None]:
+    """Restore generators at the end: their states would tell how many numbers were drawn."""
+    states = [_access(generator)[0]() for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            _access(generator)[1](state)
+
+
+def _access(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Return what reads and what writes a generator's state."""
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        return lambda: bits.state, functools.partial(setattr, bits, "state")
+    if isinstance(generator, random.Random):
+        return generator.getstate, generator.setstate
+    return generator.get_state, generator.set_state
 
 
 def _list_held(value: Any) -> Iterable[object]:

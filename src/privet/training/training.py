@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
-from privet._utils.generators import find_generators, seed_held
+from privet._utils.generators import find_generators, preserve_held, seed_held
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -186,14 +186,15 @@ class Training(Loop):
         return None if self._anchors is None else self._anchors.at(rule, masks, self._engine.method)
 
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
-        if self._generators:  # such as `self.rng = default_rng(0)`, whose numbers would be public
-            seed_held(self._generators, int(self._seeds.words(1)[0]))
         # The same directions for the whole step: directions per physical batch would depend on which examples share one.
         directions = Directions(self._noise.words(4)) if isinstance(rule, Projected) else None
         given = (rule, masks, directions, subspace)
         if not all(map(operator.is_, given, self._given)):
             self._given, self._clipper = given, Clipper.of(self._parameters, *given)
-        return sum_gradients(self._engine, batches, self._clipper, self._state.iterates.past(), self._averages)
+        with preserve_held(self._generators):
+            if self._generators:  # such as `self.rng = default_rng(0)`, whose numbers would be public
+                seed_held(self._generators, int(self._seeds.words(1)[0]))
+            return sum_gradients(self._engine, batches, self._clipper, self._state.iterates.past(), self._averages)
 
     @property
     def method(self) -> str:
