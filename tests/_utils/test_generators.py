@@ -14,6 +14,7 @@ from privet._utils.generators import find_generators, preserve_held, seed_held
 from privet._utils.randomness import Seeds
 from privet.reading.batches import UNREADABLE, BatchDataset
 from privet.reading.rows import ExampleReader
+from privet.training import training
 from privet.units import Users
 
 KEY = Seeds(bytes(range(32)))
@@ -157,7 +158,7 @@ def test_nothing_is_looked_for_among_the_examples():
     assert find_generators(Augmented([made() for _ in range(100)], None)) == []
 
 
-def test_a_generator_on_a_module_is_seeded_for_every_step():
+def test_a_generator_on_a_module_is_seeded_for_every_step(monkeypatch):
     """Its own seed is public, and so would its numbers be."""
     model = nn.Sequential(nn.Linear(3, 1), Shift())
     model[1].forward = lambda x: x
@@ -166,9 +167,14 @@ def test_a_generator_on_a_module_is_seeded_for_every_step():
         noise=privet.noise.Gaussian(2.0),
     )  # fmt: skip
     optimizer, data = torch.optim.SGD(model.parameters(), lr=0.1), TensorDataset(torch.randn(9, 3))
-    seen = {model[1].generator.initial_seed()}
-    for _ in privet.Training(plan, model, lambda m, b: m(b[0])[:, 0], optimizer, data):
+    seen, compute = {model[1].generator.initial_seed()}, training.sum_gradients
+
+    def sum_gradients(*arguments):
         seen.add(model[1].generator.initial_seed())
+        return compute(*arguments)
+
+    monkeypatch.setattr(training, "sum_gradients", sum_gradients)
+    privet.Training(plan, model, lambda m, b: m(b[0])[:, 0], optimizer, data).run()
     assert len(seen) == 3
 
 
