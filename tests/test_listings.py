@@ -80,7 +80,7 @@ BOUNDS = {
 
 
 @MIXED
-@pytest.mark.parametrize("deviation", ["fixed", "follows the bound"])
+@pytest.mark.parametrize("deviation", ["fixed", "relative"])
 @pytest.mark.parametrize("schedule", BOUNDS)
 def test_momentum_and_a_varying_clip_bound(schedule, deviation, sigma):
     """Algorithm 1 of "Differentially Private SGD with Momentum and Varying Clipping Bound"; its divisor made public."""

@@ -167,7 +167,7 @@ def test_an_average_is_not_forgotten_on_resuming_and_must_fit(tmp_path):
 # Coupled learning rates -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("deviation", ["follows the bound", "fixed"])
+@pytest.mark.parametrize("deviation", ["relative", "fixed"])
 def test_a_coupled_learning_rate_keeps_the_noise_that_reaches_the_parameters(deviation, holds_twice):
     width, steps, rate = 20_000, 4, 0.3
     the_plan = privet.Plan(

@@ -101,5 +101,5 @@ def test_a_kind_that_overrides_the_check_of_combinations_does_not_drop_it():
     with pytest.raises(InvalidArgumentError, match="used with full batches"):
         plan(momentum=derived(momentum.PerExample(0.5), **anything))
     rule = derived(clipping.AdaptiveQuantile(clipping.Flat(0.7)), **anything)
-    with pytest.raises(InvalidArgumentError, match="'follows the bound' with Own"):
+    with pytest.raises(InvalidArgumentError, match="'relative' with Own"):
         plan(clipping=rule, noise=noise.Gaussian(2.3, deviation="fixed"))

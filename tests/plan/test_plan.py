@@ -37,7 +37,7 @@ def test_everything_is_derived_from_one_place():
     assert made.gradient_deviations() == pytest.approx([2.3 * 0.7 / 512] * 2343, rel=1e-12)
 
 
-@pytest.mark.parametrize(("deviation", "expected"), [("follows the bound", (1, 1.3 * 0.8, 4.0)), ("fixed", (1, 1.3, 2.0))])
+@pytest.mark.parametrize(("deviation", "expected"), [("relative", (1, 1.3 * 0.8, 4.0)), ("fixed", (1, 1.3, 2.0))])
 def test_the_noise_on_the_gradient_follows_both_schedules(deviation, expected):
     multiplier = Gaussian(2.3, schedule=privet.schedules.Table((1.0, 1.3, 2.0)), deviation=deviation)
     made = plan(steps=3, noise=multiplier, bound_schedule=privet.schedules.Table((1.0, 0.8, 2.0)))
@@ -328,7 +328,7 @@ def test_a_noise_schedule_is_what_the_accountant_is_told():
     assert made.epsilon(steps=150) == plan().epsilon(steps=150)
 
 
-@pytest.mark.parametrize("deviation", ["follows the bound", "fixed"])
+@pytest.mark.parametrize("deviation", ["relative", "fixed"])
 def test_calibration_solves_for_the_base_multiplier_of_the_whole_schedule(deviation):
     made = plan(
         bound_schedule=Piecewise((1.0, 0.5), (0.3,)),

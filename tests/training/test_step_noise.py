@@ -93,7 +93,7 @@ def test_seeding_torch_does_not_repeat_the_noise():
     assert not torch.allclose(runs[0], runs[1], rtol=1e-3)
 
 
-@pytest.mark.parametrize(("deviation", "expected"), [("follows the bound", (1.0, 0.5, 0.75)), ("fixed", (1.0, 1.0, 3.0))])
+@pytest.mark.parametrize(("deviation", "expected"), [("relative", (1.0, 0.5, 0.75)), ("fixed", (1.0, 1.0, 3.0))])
 def test_every_step_has_its_own_noise(deviation, expected):
     """Data of zeros: what is released is the noise; the deviations' ratio to σ·C is the schedules'."""
     made = privet.Plan(

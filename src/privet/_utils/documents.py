@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +57,11 @@ def _parse(parse: Callable[[str], Any], text: str) -> Any:
         return parse(text)
     except (ValueError, RecursionError) as error:  # numbers with thousands of digits raise a plain ValueError
         raise DocumentError(f"It does not parse: {' '.join(str(error).split())}") from None
+
+
+def replace_former_values(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan's dictionary with today's words for values that older files contain."""
+    noise = plan.get("noise")
+    if isinstance(noise, dict) and noise.get("deviation") == "follows the bound":
+        return {**plan, "noise": {**noise, "deviation": "relative"}}
+    return dict(plan)

@@ -67,9 +67,9 @@ class Rule(Part, ABC):
             raise InvalidArgumentError(
                 "bound_schedule", plan.bound_schedule, f"left out with {type(self).__name__}", "It moves the bound by itself."
             )
-        if self.adaptive and plan.noise.deviation != "follows the bound":
+        if self.adaptive and plan.noise.deviation != "relative":
             raise InvalidArgumentError(
-                "noise.deviation", plan.noise.deviation, f"'follows the bound' with {type(self).__name__}",
+                "noise.deviation", plan.noise.deviation, f"'relative' with {type(self).__name__}",
                 "Where its bound will go is not known in advance, so no multiplier could make up for it.",
             )  # fmt: skip
 

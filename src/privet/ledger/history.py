@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from privet._utils.documents import replace_former_values
 from privet.errors import LedgerError
 from privet.ledger.journal import Record, read
 
@@ -140,7 +141,7 @@ def replay(records: Sequence[Record], name: str) -> History:
             "run": str(run), "plan": dict() as plan, "facts": {"anchor": str() | None} as facts,
             "machine": {"host": str(host), "boot": str(boot)},
         }:  # fmt: skip
-            here = Machine(host, boot)
+            here, plan = Machine(host, boot), replace_former_values(plan)
             return History(run, plan, facts, here, len(multipliers), tuple(multipliers), sessions, begun, queries, answers)
     raise LedgerError(f"the opening record of {name} lacks its run, its plan or its place, or no machine is recorded")
 

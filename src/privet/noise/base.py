@@ -44,7 +44,7 @@ class NoiseMechanism(ABC):  # noqa: B024 - a kind of independent noise has nothi
 
     Attributes:
         schedule: factor on `multiplier` at every step.
-        deviation: "follows the bound" or "fixed", as for `Gaussian`.
+        deviation: "relative" or "fixed", as for `Gaussian`.
     """
 
     multiplier: float | None = None
@@ -52,7 +52,7 @@ class NoiseMechanism(ABC):  # noqa: B024 - a kind of independent noise has nothi
     non_private: bool = False
     # After the fields, so that kinds which make fields of them have them last.
     schedule: ClassVar[Schedule] = Constant()
-    deviation: ClassVar[str] = "follows the bound"
+    deviation: ClassVar[str] = "relative"
 
     def __post_init__(self) -> None:
         choice("noise.source", self.source, SOURCES)

@@ -26,7 +26,7 @@ from privet.schedules import Constant, Schedule
 # Grid cells per standard deviation: with 2³⁰, rounding adds less than 1e-4 to the sensitivity for up to 10¹⁰ coordinates, and
 # sums of up to 2²³ standard deviations are exact in float64.
 _CELLS_LOG2 = 30
-DEVIATIONS = ("follows the bound", "fixed")
+DEVIATIONS = ("relative", "fixed")
 
 
 @add
@@ -40,7 +40,7 @@ class Gaussian(NoiseMechanism):
         source: "secure" (cryptographic, the default), "fast" (statistical) or "fixed" (the same on every run: ε = ∞).
         non_private: allow multiplier 0, for ablations; every statement then says ε = ∞.
         schedule: factor on `multiplier` at every step.
-        deviation: "follows the bound" (the default): a step's standard deviation is its multiplier times its sensitivity;
+        deviation: "relative" (the default): a step's standard deviation is its multiplier times its sensitivity;
             "fixed": the sensitivity is the first step's, so the multiplier grows as a scheduled bound shrinks.
 
     Source:
@@ -54,7 +54,7 @@ class Gaussian(NoiseMechanism):
     source: str = "secure"
     non_private: bool = False
     schedule: Schedule = field(default_factory=Constant)  # type: ignore[misc]
-    deviation: str = "follows the bound"  # type: ignore[misc]
+    deviation: str = "relative"  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -109,7 +109,8 @@ class Plan(Declaration):
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             found = data.get("format") if isinstance(data, dict) else data
             raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
-        plan: Plan = construct(cls, "plan", {name: value for name, value in data.items() if name != "format"}, cls.BASES)
+        values = documents.replace_former_values(data)
+        plan: Plan = construct(cls, "plan", {name: value for name, value in values.items() if name != "format"}, cls.BASES)
         return plan
 
     def check_readable(self) -> None:
