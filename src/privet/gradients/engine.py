@@ -50,25 +50,15 @@ Average = Callable[[Tape, Tensor], Tape]
 
 @dataclass(frozen=True, eq=False)
 class Clipper:
-    """How the gradients of one batch or draw are clipped, the same for all of its parts.
-
-    Args:
-        rule: the clipping rule.
-        summed: name → tensor of the shape of its sum.
-        groups: names of the sums that are clipped together.
-        masks: prepared masks of the parameters; None to keep all coordinates.
-        support: the same as bool tensors.
-        directions: for `clipping.Projected`, from which norms are estimated; None for other rules.
-        subspace: for `clipping.GEP`, by which gradients are split; None for other rules.
-    """
+    """How the gradients of one batch or draw are clipped, the same for all of its parts."""
 
     rule: Rule
-    summed: Mapping[str, Tensor]
-    groups: tuple[tuple[str, ...], ...]
-    masks: Mapping[str, Mask] | None = None
-    support: Mapping[str, Tensor] | None = None
-    directions: Directions | None = None
-    subspace: Subspace | None = None
+    summed: Mapping[str, Tensor]  # name → tensor of the shape of its sum
+    groups: tuple[tuple[str, ...], ...]  # names of the sums that are clipped together
+    masks: Mapping[str, Mask] | None = None  # prepared; None to keep all coordinates
+    support: Mapping[str, Tensor] | None = None  # the masks as bool tensors
+    directions: Directions | None = None  # of `clipping.Projected`
+    subspace: Subspace | None = None  # of `clipping.GEP`
 
     @staticmethod
     def of(
@@ -78,11 +68,7 @@ class Clipper:
         directions: Directions | None = None,
         subspace: Subspace | None = None,
     ) -> Clipper:
-        """Return the clipper of a rule; arguments as for `clipped_sum`.
-
-        Raises:
-            InvalidArgumentError: the rule needs a subspace and there is none, or the reverse; or its groups are no partition.
-        """
+        """Return the clipper of a rule; arguments as for `clipped_sum`."""
         check_subspace(rule, subspace)
         summed = parameters if subspace is None else subspace.released
         groups = split_groups(rule, tuple(summed))
@@ -102,14 +88,7 @@ class Clipper:
 
 @dataclass(eq=False)
 class RunningSum:
-    """The clipped sum of a batch or draw, to which its parts are added one after another.
-
-    Args:
-        clipper: how all of its gradients are clipped.
-
-    Attributes:
-        sums: name → sum; empty before the first part.
-    """
+    """The clipped sum of a batch or draw, to which its parts are added one after another; `sums` is empty before the first."""
 
     clipper: Clipper
     sums: dict[str, Tensor] = field(default_factory=dict)
@@ -135,12 +114,7 @@ class RunningSum:
         return found
 
     def to_clipped_sum(self, examples: int, part: BatchSlice | None = None) -> ClippedSum:
-        """Return the clipped sum of all parts; for no examples, zeros, which are noised and accounted for like any other sum.
-
-        Args:
-            examples: number of all examples.
-            part: positions within a draw that it covers.
-        """
+        """Return the clipped sum of all parts; for no examples, zeros, which are noised and accounted for like any other sum."""
         rule, sums, norms = self.clipper.rule, self.sums, self.norms(examples)
         if not sums:
             zeros = {name: zero_sum(tensor) for name, tensor in self.clipper.summed.items()}
@@ -155,15 +129,11 @@ class Engine:
 
     Args:
         model: any module, in the intended mode (train or eval).
-        loss_fn: (model, batch) → (B,) losses.
-        parameters: name → parameter to differentiate by.
         method: "auto", "ghost" or "loop".
         physical_batch_size: most examples in one pass through the model; None for all.
         seeds: source of seeds for the model's random numbers.
         skip_errors: whether an example whose own computation raises contributes zero instead of raising.
-
-    Attributes:
-        looped: number of examples computed by the loop since the engine was created.
+        looped: number of examples that the loop has computed.
     """
 
     model: nn.Module
@@ -185,12 +155,7 @@ class Engine:
         return next(iter(self.parameters.values())).device
 
     def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
-        """Yield positions of examples and their tape, until all are covered; call inside `preserve_generators`.
-
-        Args:
-            examples: the batch.
-            past: parameter sets with coefficients; the gradients at these are added.
-        """
+        """Yield positions of examples and their tape, until all are covered; call inside `preserve_generators`."""
         refuse_inference_mode()
         check_past(past, self.parameters)
         limit, total = self.physical_batch_size, examples.count
@@ -208,12 +173,6 @@ class Engine:
         Examples whose gradients cannot be summed together, because one of them took a path that a rule does not support, are
         computed again in halves. A single one is computed in the loop; if it fails there too, it contributes zero. It must not
         send the others through the loop, in which norms are rounded otherwise.
-
-        Args:
-            examples: the batch.
-            clipper: how gradients are clipped.
-            past: as for `tapes`.
-            average: replaces gradients before they are clipped, by averages over the steps, say.
         """
         waiting = [(torch.arange(examples.count, device="cpu"), False)]
         while waiting:
@@ -242,11 +201,7 @@ class Engine:
 
 
 def check_subspace(clipping: Rule, subspace: Subspace | None) -> None:
-    """Refuse a rule that needs a subspace without one, and the reverse.
-
-    Raises:
-        InvalidArgumentError: the message says which.
-    """
+    """Refuse a rule that needs a subspace without one, and the reverse."""
     if isinstance(clipping, GEP) != (subspace is not None):
         needed = "given" if subspace is None else "left out"
         raise InvalidArgumentError(
@@ -263,12 +218,7 @@ def tapes(
     method: str = "auto",
     physical_batch_size: int | None = None,
 ) -> Iterator[tuple[Tensor, Tape]]:
-    """Yield positions of a batch's examples and their tape, until all are covered.
-
-    Args:
-        model, loss_fn, batch, method, physical_batch_size: as for `per_example_gradients`.
-        parameters: name → parameter to differentiate by.
-    """
+    """Yield positions of a batch's examples and their tape, until all are covered."""
     with preserve_generators():
         yield from Engine(model, loss_fn, parameters, method, physical_batch_size).tapes(split_batch(batch))
 
@@ -285,13 +235,10 @@ def per_example_gradients(
             hold other tensors, such as boxes, has one for each example, all of one shape.
         method: "ghost" (one pass over the physical batch), "loop" (one example at a time), or "auto": the first, with the second
             as fallback for operations that it does not support.
-        physical_batch_size: most examples in one pass through the model, ≥ 1; None for all. Limits memory, and changes the
-            result only by rounding.
-
+        physical_batch_size: most examples in one pass, ≥ 1; None for all. Limits memory, and changes results only by rounding.
     Returns:
-        Parameter name → (B, *shape). Random numbers of the model, such as dropout's, are new for each example in each call, which
-        draws one number from torch's global generator: `torch.manual_seed` before a call makes its result reproducible.
-
+        Parameter name → (B, *shape). Each call draws a new seed for the model's random numbers, such as dropout's, from torch's
+        global generator: `torch.manual_seed` before a call makes its result reproducible.
     >>> layer = nn.Linear(2, 1, bias=False)
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> per_example_gradients(layer, lambda model, batch: model(batch).sum(1), x)["weight"]
@@ -389,12 +336,5 @@ def _make_engine(
 def empty_sum(
     parameters: Mapping[str, Tensor], clipping: Rule, part: BatchSlice | None = None, masks: Mapping[str, Tensor] | None = None
 ) -> ClippedSum:
-    """Return the clipped sum over no examples: zeros, which are noised and accounted for like any other sum.
-
-    Args:
-        parameters: name → trainable parameter.
-        clipping: the clipping rule, which determines further statistics in the sum and the scale of the noise.
-        part: positions within a draw that it covers.
-        masks: as for `clipped_sum`.
-    """
+    """Return the clipped sum over no examples: zeros, which are noised and accounted for like any other sum."""
     return RunningSum(Clipper.of(parameters, clipping, masks)).to_clipped_sum(0, part)

@@ -85,13 +85,10 @@ _MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
 
 
 class Snapshot:
-    """The state that some objects reach.
-
-    Args:
-        roots: modules, functions and other objects.
+    """The state that some modules, functions and other objects reach.
 
     Attributes:
-        modules: those found: registered in others, or held by a container, an object or a function.
+        modules: registered in others, or held by a container, an object or a function.
         parameters: of these modules, trained or not.
         kept: tensors that are neither copied nor restored, because they are large or require a gradient.
     """
@@ -228,10 +225,7 @@ class Snapshot:
             self._follow(held.values(), depth - 1)
 
     def _iterate(self) -> Iterator[Any]:
-        """Iterate over all that is bound: the same objects as long as nothing has changed, if there are as many items.
-
-        In C, because it is done twice in each pass.
-        """
+        """Iterate in C over all that is bound, twice per pass: the same objects as long as nothing has changed."""
         return chain(
             chain.from_iterable(self._containers),
             chain.from_iterable(map(_values, self._tables)),
@@ -368,11 +362,7 @@ def _save_cache(function: Any) -> _Saved:
 
 
 class Guard:
-    """Restores the state that is reachable from a model and a loss function.
-
-    Args:
-        model, loss_fn: user code that is run.
-        parameters: the trained parameters: their bindings are restored; their values are never written to.
+    """Restores the state that is reachable from a model and a loss function; the values of parameters are never written to.
 
     Attributes:
         created: names of parameters and submodules that user code bound during a pass, and that were removed after it.

@@ -25,9 +25,8 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return name → parameter for all parameters with `requires_grad`, shared ones once.
 
     Raises:
-        UnsupportedModelError: there are none; one is uninitialised, has no values or is of a precision that cannot be trained
-            (complex; or float16, in which gradients vanish); or the model is wrapped to average unclipped gradients over
-            processes or devices, or by Opacus.
+        UnsupportedModelError: there are none; one has no values or a precision that cannot be trained (float16, complex); or the
+            model is wrapped to average unclipped gradients over processes or devices, or by Opacus.
     """
     for module in list_modules(model):
         for kind in type(module).__mro__:
@@ -55,11 +54,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def refuse_inference_mode() -> None:
-    """Refuse to compute gradients where torch records nothing to differentiate.
-
-    Raises:
-        InvalidArgumentError: `torch.inference_mode` is active.
-    """
+    """Refuse to compute gradients in `torch.inference_mode`, where torch records nothing to differentiate."""
     if torch.is_inference_mode_enabled():
         raise InvalidArgumentError(
             "torch.inference_mode", True, "left before gradients are computed", "Use torch.no_grad, which may be active."

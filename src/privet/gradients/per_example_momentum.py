@@ -18,12 +18,7 @@ from privet.momentum import Momentum
 
 
 class Averages:
-    """The average gradients mᵢ of all examples. They are private, so this object can be neither saved nor copied.
-
-    Args:
-        momentum: weight of the current gradient, and the memory limit of the averages.
-        examples: N.
-        parameters: name → trainable parameter; its averages are stored on the same device.
+    """The average gradients mᵢ of all N examples. They are private, so this object can be neither saved nor copied.
 
     Raises:
         InvalidArgumentError: the averages would exceed the memory limit.
@@ -56,7 +51,6 @@ class Averages:
         """Return a function that updates the averages of a batch and returns them in place of the gradients, for `Engine.clip`.
 
         An example whose gradient is not finite keeps its average; what is returned for it is not finite either.
-
         Args:
             indices: of the batch's examples in the data set, (B,), all different.
         """

@@ -74,7 +74,7 @@ def read_cell(cell: types.CellType) -> Any:
 
 
 def read_bindings(function: types.FunctionType) -> list[Binding]:
-    """Return what the names in a function are bound to: in its closure, in its file, and in the user's modules that it names.
+    """Return the bindings of a function's names: in its closure, in its file, and in the user's modules that it names.
 
     The value is `MISSING` for a name that is not bound there: the function may bind it.
     """

@@ -51,29 +51,18 @@ UNREADABLE = object()  # in the place of an example that could not be read; it c
 
 @dataclass(frozen=True)
 class PhysicalBatch:
-    """The examples of one pass through the model: part of one step's draw.
-
-    Args:
-        indices: of the examples.
-        part: their positions within the draw.
-        last: whether it is the last physical batch of the step.
-        seeds: of user code's random numbers during reading; None if no user code runs, or for fresh seeds.
-    """
+    """The examples of one pass through the model: part of one step's draw."""
 
     indices: Indices
-    part: BatchSlice
-    last: bool
-    seeds: Seeds | None = None
+    part: BatchSlice  # their positions within the draw
+    last: bool  # whether it is the last physical batch of the step
+    seeds: Seeds | None = None  # of user code's random numbers during reading; None if no user code runs, or for fresh seeds
 
 
 def split(draw: Indices, number: int, size: int, words: Words | None = None) -> Iterator[PhysicalBatch]:
-    """Yield the physical batches of one draw; an empty draw yields one empty batch.
+    """Yield the physical batches of a step's draw, of at most `size` examples; an empty draw yields one empty batch.
 
-    Args:
-        draw: indices of the step's examples.
-        number: of the draw within the run.
-        size: most examples per physical batch.
-        words: source of uniform 64-bit words, for the key of the step's seeds; the batches have no seeds if None.
+    `words` is a source of uniform 64-bit words, for the key of the step's seeds; the batches have no seeds if None.
     """
     starts, seeds = range(0, max(len(draw), 1), size), None if words is None else Seeds.draw(words)
     for start in starts:
@@ -84,23 +73,14 @@ def split(draw: Indices, number: int, size: int, words: Words | None = None) -> 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Examples of a physical batch with equal structure and shapes. Each example's group depends on that example alone.
+    """Examples of a physical batch with equal structure and shapes. Each example's group depends on that example alone."""
 
-    Args:
-        positions: (b,) int64, within the physical batch, increasing.
-        examples: at these positions.
-    """
-
-    positions: Tensor
+    positions: Tensor  # (b,) int64, within the physical batch, increasing
     examples: Examples
 
 
 def group_examples(examples: Sequence[Any]) -> list[Group]:
-    """Group the examples of a physical batch by signature, in order of first occurrence.
-
-    Args:
-        examples: for each position a batch of one, or `UNREADABLE`, which is in no group; nor is one that cannot be flattened.
-    """
+    """Group batches of one by signature, in order of first occurrence, but for those unreadable or impossible to flatten."""
     found: dict[Hashable, tuple[list[int], list[Flat]]] = {}
     for position, example in enumerate(examples):
         if example is UNREADABLE:
@@ -131,22 +111,16 @@ def move_groups(groups: Iterable[Group], device: torch.device) -> Iterator[Group
 def read_each(
     read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool, generators: Sequence[Any] = ()
 ) -> list[Any]:
-    """Read examples one after another by user code, each with its own random seed.
+    """Read examples one after another by user code (index → batch of one), each with its own random seed.
 
     Args:
-        read: index → batch of one.
-        indices: of the examples.
         seeds: for these positions, used once; fresh seeds if None.
-        strict: whether to propagate exceptions. If not, an example that fails is `UNREADABLE`: an exception would reveal that it
-            was drawn.
+        strict: whether to propagate exceptions, and refuse tensors that are not dense. If not, an example that fails is
+            `UNREADABLE`: an exception would reveal that it was drawn.
         generators: of user code, from `find_generators`; they are seeded like the global ones.
-
     Guarantee:
         The result for a position depends on its index and its seed, and on another example only if `read` keeps state between
         calls. The global generators of torch, NumPy and Python are restored afterwards.
-
-    Raises:
-        UnsupportedModelError: if strict, an example contains a tensor that is not dense.
     """
     numbers, found = (seeds or Seeds.draw()).numbers(len(indices)), []
     with preserve_generators():
@@ -213,11 +187,7 @@ class BatchDataset(Dataset[Any], ABC):
 
 
 def check_map_style(dataset: object) -> int:
-    """Return the length of a map-style data set.
-
-    Raises:
-        InvalidArgumentError: it is not map-style.
-    """
+    """Return the length of a map-style data set; refuse others."""
     package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
     found, wanted, fix = f"a {kind}", _MAP_STYLE, ""
     if isinstance(dataset, DataLoader):
@@ -251,16 +221,7 @@ def privacy_unit(dataset: object) -> str:
 
 
 def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) -> None:
-    """Refuse a data set that is not map-style, differs from the plan in size or privacy unit, or repeats an entry.
-
-    Args:
-        dataset: the training data; its attribute `privacy_unit`, if present, is the unit of its entries.
-        examples: the plan's number of entries.
-        unit: the plan's privacy unit.
-
-    Raises:
-        InvalidArgumentError: naming the difference.
-    """
+    """Refuse a data set that is not map-style, differs from the plan in size or privacy unit, or repeats an entry."""
     entries = check_map_style(dataset)
     held = privacy_unit(dataset)
     if held != str(unit):

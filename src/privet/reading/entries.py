@@ -21,17 +21,11 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Entries of a data set that come from one underlying data set.
+    """Entries of a data set that come from one underlying data set."""
 
-    Args:
-        entries: (n,) their positions in the outer data set.
-        base: the underlying data set, not one of torch's wrappers.
-        index: (n,) their positions in `base`, in [0, len(base)).
-    """
-
-    entries: Positions
-    base: Any
-    index: Positions
+    entries: Positions  # (n,) their positions in the outer data set
+    base: Any  # the underlying data set, not one of torch's wrappers
+    index: Positions  # (n,) their positions in `base`, in [0, len(base))
 
 
 def iter_pieces(dataset: Any, index: Positions | None = None, entries: Positions | None = None) -> Iterator[Piece]:
@@ -39,14 +33,9 @@ def iter_pieces(dataset: Any, index: Positions | None = None, entries: Positions
 
     Subclasses of these have the same entries, however they transform them. A data set of units lists the examples of its entries
     by `rows_of_entries()`.
-
     Args:
-        dataset: map-style, with a length.
-        index: (n,) positions in it; all of them if None.
+        index: (n,) positions in the data set; all of them if None.
         entries: (n,) positions in the outermost data set that these belong to; `index` if None.
-
-    Raises:
-        InvalidArgumentError: a wrapper has indices that are not integers, or out of range.
     """
     index = np.arange(len(dataset)) if index is None else index
     entries = index if entries is None else entries
@@ -73,13 +62,9 @@ def iter_pieces(dataset: Any, index: Positions | None = None, entries: Positions
 def check_distinct(dataset: Any) -> None:
     """Refuse a data set in which one example belongs to two entries, such as `ConcatDataset([data, data])` or `rows * 2`.
 
-    Guarantee:
-        Two entries with the same position of one underlying data set are found at any depth, and so are rows of tensors or arrays
-        that begin at one place in memory, and an item that is in lists twice. Two data sets that read the same files are not
-        detected, nor are equal contents: that no person has two entries is an assumption of the statement.
-
-    Raises:
-        InvalidArgumentError: an example belongs to two entries, or a wrapper's indices are invalid.
+    Two entries with the same position of one underlying data set are found at any depth, and so are rows of tensors or arrays
+    that begin at one place in memory, and an item that is in lists twice. Two data sets that read the same files are not
+    detected, nor are equal contents: that no person has two entries is an assumption of the statement.
     """
     found: dict[Hashable, list[tuple[Positions, Positions]]] = {}
     parts = list(iter_pieces(dataset))
@@ -103,8 +88,7 @@ def check_distinct(dataset: Any) -> None:
 def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
     """Return a key of an underlying data set, and (n,) the places of its rows: equal ones under equal keys are the same rows.
 
-    Rows of tensors and arrays are located by their addresses, because two data sets may share memory; rows of several tensors by
-    the first tensor with a row for each example. Items of lists are located by their identity.
+    Places are addresses of rows of the first tensor or array, since data sets may share memory; identities of items of lists.
     """
     columns = base.tensors if isinstance(base, TensorDataset) else (base,)
     for column in columns:

@@ -32,15 +32,9 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
 
     A `TensorDataset`, and torch's own `Subset` and `ConcatDataset` of them, are sliced as a whole: no user code runs. For any
     other map-style data set `dataset[index]` and `collate([item])` are called for one index after another, never `__getitems__`.
-
-    Args:
-        dataset: map-style, with a length.
-        collate: list of one item → batch of one; by default as in `collate_one`.
-
     Attributes:
-        dataset: the same; of a list the items that it held at first, in their order then.
+        dataset: the given one; of a list the items that it held at first, in their order then.
         floats: fields of items whose whole numbers become floats; public.
-
     Guarantee:
         The model's input for an example depends on its index and on fresh random numbers, not on which other examples were
         drawn, if reading does not change what later reads return. That it does not is an assumption of the statement;
@@ -71,11 +65,9 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         """Read these examples, in groups that can be stacked; no groups for no indices.
 
         Args:
-            indices: (B,) of the examples.
             seeds: of user code's random numbers, used once; fresh seeds if None.
-            strict: for public indices only: whether to propagate exceptions of user code and to refuse tensors that are not
-                dense. If not, an example that cannot be read is in no group, and so contributes zero without revealing that it
-                was drawn.
+            strict: for public indices only: whether to propagate exceptions and refuse tensors that are not dense. If not, an
+                example that cannot be read is in no group: it contributes zero and does not reveal that it was drawn.
         """
         if len(indices) == 0:
             return []
@@ -86,11 +78,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         return group_examples(self._read_each(self._read_one, indices.tolist(), seeds, strict=strict))
 
     def read_first(self, number: int) -> list[Group]:
-        """Read the first examples, which are public in structure and types, and take their fields with floats for all examples.
-
-        Raises:
-            Exception: as for `read`, of user code.
-        """
+        """Read the first examples, whose structure and types are public, and take their fields with floats for all examples."""
         if self.collate is None and self._table is None and not isinstance(self.dataset, BatchDataset):
             found = self._read_each(lambda index: set(find_floats(self.dataset[index])), range(number), None, strict=True)
             self.floats = frozenset().union(*found)
@@ -101,23 +89,13 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         return ungroup(self.read(indices, seeds, strict=strict), len(indices), strict=strict)
 
     def batch(self, indices: Indices) -> Any:
-        """Read these examples as one plain batch, for data that is public or not trained on.
-
-        Raises:
-            InvalidArgumentError: they cannot be joined to one batch. Exceptions of user code propagate.
-        """
+        """Read these examples as one plain batch, for data that is public or not trained on."""
         return join_rows(self.examples(indices, strict=True))
 
     def check_repeatable(self, indices: Sequence[int]) -> None:
-        """Refuse a data set whose reads change what later reads return, tested on a few examples.
+        """Refuse a data set whose reads change what later reads return, tested on a few public examples.
 
-        Each example is read twice in this order and once in reverse order, with equal random numbers for each index.
-
-        Args:
-            indices: a few public ones, or of public examples: exceptions may reveal their contents.
-
-        Raises:
-            UnsupportedModelError: repeated reads of an index returned different results.
+        Each is read twice in this order and once in reverse order, with equal random numbers for each index.
         """
         listed = [int(index) for index in indices]
         first, again, backwards = (self._read_alone(order) for order in (listed, listed, listed[::-1]))
@@ -161,11 +139,7 @@ def ungroup(groups: Sequence[Group], size: int, *, strict: bool = True) -> list[
 def join_rows(rows: Sequence[Any]) -> Any:
     """Join batches of one to one batch.
 
-    Tensors with a first dimension of 1 are concatenated along it. Other tensors, such as a table that collate adds, are shared:
-    they must be equal, and one of them is kept.
-
-    Raises:
-        InvalidArgumentError: structure, shapes, or shared values differ.
+    Tensors with a first dimension of 1 are concatenated along it. Others, such as a table that collate adds, must be equal.
     """
     if len({signature(row) for row in rows}) != 1:
         raise InvalidArgumentError(
@@ -209,11 +183,7 @@ def physical_batches(
 ) -> Generator[tuple[PhysicalBatch, list[Group]], None, None]:
     """Yield each physical batch with its groups (none if it is empty), read ahead by worker processes if there are any.
 
-    Args:
-        rows: reader of the data set.
-        wanted: physical batches in the order of the steps; may be infinite.
-        workers: number of worker processes; 0 reads in this process. The result does not depend on it, except that workers
-            read no example that cannot be sent.
+    The result does not depend on the number of workers, except that they read no example that cannot be sent.
     """
     if workers == 0:
         yield from (rows[batch] for batch in wanted)

@@ -23,19 +23,12 @@ from privet.sampling import Indices
 
 @dataclass(frozen=True, eq=False)
 class TensorTable:
-    """Entries that are rows of tensors in one or more underlying data sets of equal shapes.
+    """Entries that are rows of tensors in one or more underlying data sets of equal shapes."""
 
-    Args:
-        tables: tensors (n, …) of each underlying data set.
-        place: (N,) for each entry, the number of its data set; None if there is one.
-        row: (N,) for each entry, its row in that data set; None if entries are the rows in their order.
-        tree: structure of one example.
-    """
-
-    tables: list[tuple[Tensor, ...]]
-    place: Positions | None
-    row: Positions | None
-    tree: pytree.TreeSpec
+    tables: list[tuple[Tensor, ...]]  # tensors (n, …) of each underlying data set
+    place: Positions | None  # (N,) for each entry, the number of its data set; None if there is one
+    row: Positions | None  # (N,) for each entry, its row there; None if entries are the rows in their order
+    tree: pytree.TreeSpec  # structure of one example
 
     def read(self, indices: Indices) -> list[Group]:
         """Return these entries: each holds its rows `tensor[i : i + 1]`."""
@@ -58,10 +51,7 @@ def _gather(tensors: Sequence[Tensor], place: Tensor | None, row: Tensor) -> Ten
 
 
 def build_table(dataset: Any) -> TensorTable | None:
-    """Return the rows of a `TensorDataset`, or of torch's subsets and concatenations of such; None for anything else.
-
-    Subclasses may override reading, so they give None too.
-    """
+    """Return the rows of a `TensorDataset`, or of torch's own subsets and concatenations of such; None for anything else."""
     if not _is_sliceable(dataset):
         return None
     try:

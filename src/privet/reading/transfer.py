@@ -25,15 +25,10 @@ _Place = tuple[slice, torch.dtype, torch.Size]  # of a tensor within the packed 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Groups whose dense tensors are packed into one.
+    """Groups whose dense tensors are packed into one."""
 
-    Args:
-        memory: uint8, of all tensors.
-        groups: each pickled, with a place in the memory instead of each dense tensor.
-    """
-
-    memory: Tensor
-    groups: list[bytes]
+    memory: Tensor  # uint8, of all tensors
+    groups: list[bytes]  # each pickled, with places in the memory for tensors
 
     def unpack(self) -> list[Group]:
         """Return the groups; their tensors are views of the memory. Groups that cannot be unpickled are left out."""
@@ -51,8 +46,8 @@ class Packed:
 def pack(groups: list[Group]) -> Packed:
     """Pack groups for transfer; those with an object that cannot be pickled are dropped, like unreadable examples.
 
-    Pickled here and not by the queue, whose thread would drop the whole batch, for which the training would wait forever. Whether
-    a group is dropped depends on what its examples have in common: objects that are shared, and the structure.
+    Not by the queue, whose thread would drop the whole batch, for which training waits. A group is dropped for what its examples
+    have in common: shared objects, and the structure.
     """
     packed, places = list[bytes](), list[tuple[_Place, Tensor]]()
     for group in groups:

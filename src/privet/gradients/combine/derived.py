@@ -24,13 +24,7 @@ from privet.gradients.layers.linear import LinearGrad
 
 @dataclass(frozen=True, eq=False)
 class DerivedGrad(WrappedGrad):
-    """Per-example gradients of a parameter that is used through a derived tensor.
-
-    Args:
-        inner: per-example gradients of the derived tensor.
-        derivation: how that tensor depends on the parameter.
-        precision: of the gradients.
-    """
+    """Per-example gradients of a parameter that is used through a derived tensor, whose own gradients are `inner`."""
 
     derivation: Derivation
     precision: torch.dtype

@@ -46,11 +46,7 @@ from privet.gradients.layers.linear import LinearGrad, is_smaller
 
 @dataclass(frozen=True, eq=False)
 class SummedGrads(PerExampleGrad):
-    """A sum of gradients of any kinds, whose norm and weighted sum are computed by materialising the sum in blocks.
-
-    Args:
-        grads: terms, of the same parameter and the same examples.
-    """
+    """A sum of gradients of any kinds of one parameter, materialised in blocks for norms and weighted sums."""
 
     grads: tuple[PerExampleGrad, ...]
 
@@ -109,10 +105,9 @@ class DisjointGrads(SeparateGrads):
 
 
 class ConcatenatedLinearGrads(SummedGrads):
-    """A sum of gradients of one weight of linear maps: one `LinearGrad` over the positions of all terms.
+    """A sum of gradients of one weight of linear maps: one `LinearGrad` over the positions of all terms, block by block.
 
-    They are concatenated for one block of examples at a time. Sums over all examples that are added up use after use would round
-    each term of an example to the precision of the sum of all.
+    Sums over all examples that are added use after use would round an example's term to the precision of the sum of all.
     """
 
     grads: tuple[LinearGrad, ...]
@@ -274,12 +269,7 @@ def sum_grads(grads: Sequence[PerExampleGrad]) -> PerExampleGrad:
 
 @dataclass(frozen=True, eq=False)
 class GroupedGrad(WrappedGrad):
-    """Gradients of rows, of which every `size` consecutive ones form one unit.
-
-    Args:
-        inner: gradients of B·size rows.
-        size: number of rows per unit.
-    """
+    """Gradients of B·size rows, of which every `size` consecutive ones form one unit."""
 
     size: int
 

@@ -81,28 +81,17 @@ def is_differentiable(x: Tensor) -> bool:
 
 
 def check_not_nested(token: Tensor) -> None:
-    """Refuse to follow parameters inside a transformation that the model applies during the pass.
-
-    Raises:
-        NestedTransformError: the token's vmap is not the innermost transformation.
-    """
+    """Refuse to follow parameters inside a transformation that the model applies during the pass."""
     if _functorch.maybe_get_level(token) != _functorch.maybe_current_level():
         raise NestedTransformError("a parameter is used inside another torch.func transformation")
 
 
 def run_on_physical_batch(token: Tensor, call: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
-    """Call a function with the physical tensors behind tensors of one example.
+    """Return call(*physical tensors) as one example sees it; the call returns a tensor or a tuple of tensors, examples first.
 
-    The calls below are those that `torch.func.vmap` itself makes: about 5 µs, a fortieth of the documented way.
-
+    Makes the calls of `torch.func.vmap` itself: about 5 µs, a fortieth of the documented way. Unbatched tensors pass unchanged.
     Args:
-        token: any tensor batched by the vmap of this pass; it identifies the level whose dimension is removed.
-        call: (*physical tensors) → tensor or tuple of tensors, examples first; unbatched tensors are passed unchanged.
-        tensors: as seen inside vmap.
-
-    Returns:
-        The function's result, as one example sees it.
-
+        token: any tensor batched by the vmap of this pass, whose dimension is removed.
     Raises:
         NestedTransformError: another transformation is active, whose dimension would be mistaken for the examples.
     """
@@ -129,14 +118,7 @@ def _unwrap(x: Tensor) -> Tensor:
 
 
 def vectorise(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any], own: Sequence[bool]) -> Tensor:
-    """Call a function once inside vmap; return its result for every example, (B, …).
-
-    Args:
-        call: (token, *leaves) of one example → a tensor.
-        token: (B,).
-        leaves: tensors (B, …) where `own` is true; values shared by all examples elsewhere.
-        own: for each leaf, whether it has an example dimension.
-    """
+    """Return call(token, *leaves) of each example, (B, …); leaves are (B, …) where `own` is true, and shared elsewhere."""
     _prepare_vmap()
     # Rules draw random numbers below vmap. Anything else would draw those of all examples from one stream.
     level = _functorch._vmap_increment_nesting(len(token), "error")

@@ -19,11 +19,7 @@ from privet.gradients.core.batching import run_on_physical_batch
 
 
 class SplitError(Exception):
-    """Examples of a pass differ in a value that controls the model.
-
-    Args:
-        groups: positions of the examples that agree, each in increasing order.
-    """
+    """Examples of a pass differ in a value that controls the model; `groups` holds the positions of those that agree."""
 
     def __init__(self, groups: Sequence[Tensor]) -> None:
         super().__init__()
@@ -31,15 +27,7 @@ class SplitError(Exception):
 
 
 def agree(token: Tensor, x: Tensor) -> Tensor:
-    """Return the value of a tensor that all examples share bit for bit.
-
-    Args:
-        token: of the pass.
-        x: batched.
-
-    Raises:
-        SplitError: the examples differ.
-    """
+    """Return the value of a batched tensor that all examples share bit for bit; raise a `SplitError` if they differ."""
     seen: list[Tensor] = []
 
     def look(physical: Tensor) -> Tensor:
@@ -56,11 +44,7 @@ def agree(token: Tensor, x: Tensor) -> Tensor:
 
 
 def agree_on_kinds(kinds: Sequence[Hashable]) -> None:
-    """Check that all examples have one kind of result, such as its shape.
-
-    Raises:
-        SplitError: they differ.
-    """
+    """Raise a `SplitError` unless all examples have one kind of result, such as its shape."""
     known: dict[Hashable, int] = {}
     which = [known.setdefault(kind, len(known)) for kind in kinds]
     if len(known) > 1:

@@ -18,12 +18,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Derivation:
-    """The dependence of a derived tensor on one parameter.
-
-    Args:
-        tensor: D, with its graph.
-        parameter: p.
-    """
+    """The dependence of a derived tensor D, with its graph, on one parameter p."""
 
     tensor: Tensor
     parameter: Tensor
@@ -100,10 +95,7 @@ def iter_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def begin_graph() -> int:
-    """Return a sequence number: every graph node that this thread creates from now on has at least this number.
-
-    Clears the autocast cache, whose casts would be nodes of an earlier graph.
-    """
+    """Clear the autocast cache, whose casts are of an earlier graph; return a lower bound of later nodes' sequence numbers."""
     torch.clear_autocast_cache()
     return _read_sequence_number()
 

@@ -40,9 +40,7 @@ class Examples:
     """B examples of equal structure and shapes, each stored as the batch of one that user code receives.
 
     Args:
-        leaves: of the example's pytree. A leaf marked `own` is (B, *shape), where `shape` is the shape of one example, its
-            batch dimension of 1 included; any other leaf is shared by all examples.
-        own: for every leaf, whether its first dimension holds the examples.
+        leaves: of the example's pytree: (B, *shape of a batch of one) where marked `own`, else shared by all examples.
         tree: structure of one example.
         count: B.
         owns_memory: whether no object of user code holds the memory of leaves marked `own`.
@@ -94,10 +92,7 @@ _lazy_clone: Callable[[Tensor], Tensor] = getattr(torch, "_lazy_clone", Tensor.c
 
 
 def _copy_on_write(tensor: Tensor) -> Tensor:
-    """Return a copy that uses the original's memory until something writes to either.
-
-    The original must be unknown to user code: a write to it would give it other memory than an array that was made of it has.
-    """
+    """Return a copy that shares the original's memory until something writes to either; user code must not know the original."""
     try:
         return _lazy_clone(tensor)
     except RuntimeError:  # of memory that torch did not allocate, such as that shared with worker processes
@@ -105,20 +100,12 @@ def _copy_on_write(tensor: Tensor) -> Tensor:
 
 
 def is_stackable(leaf: object) -> bool:
-    """Return whether a leaf is a dense tensor, which can be stacked with others of its shape.
-
-    Nested, sparse and quantised tensors cannot be. Tensor subclasses must not be: they intercept operations, so user code would
-    see several examples.
-    """
+    """Return whether a leaf is a dense tensor, and no subclass, whose code would see several examples."""
     return type(leaf) is Tensor and not leaf.is_nested and leaf.layout is torch.strided and not leaf.is_quantized
 
 
 def signature(example: Any) -> Hashable:
-    """Return a key that is equal for examples that can be stacked: structure, shapes, dtypes, and all non-tensor values.
-
-    It depends on this example alone. Containers compare by type, and their keys and contexts like values: strings and numbers by
-    value, other objects by identity.
-    """
+    """Return a key of this example alone, equal for those that can be stacked: structure, shapes, dtypes, other values."""
     return flat_signature(flatten(example))
 
 
@@ -222,11 +209,7 @@ def context_objects(tree: pytree.TreeSpec) -> Iterator[Any]:
 
 
 def stack(examples: Sequence[Any]) -> Examples:
-    """Stack examples of one signature.
-
-    Args:
-        examples: at least one; each is the batch of one that user code would receive.
-    """
+    """Stack examples of one signature, each a batch of one; at least one."""
     return stack_flat([flatten(example) for example in examples])
 
 
@@ -241,13 +224,10 @@ def stack_flat(examples: Sequence[Flat]) -> Examples:
 def split_batch(batch: Any) -> Examples:
     """Split a batch along the first dimension of its tensors.
 
-    By contract of the caller, every tensor whose first dimension is as long as that of the first tensor holds one entry per
-    example; each example sees its entry with a first dimension of 1. So does a list of as many entries that hold tensors, none of
-    them as long; each example sees a list of its own entry. Everything else is shared, tuples included.
-
+    A tensor whose first dimension is as long as that of the first tensor holds one entry per example; each example sees its entry
+    with a first dimension of 1. So does a list of as many entries that hold other tensors. Everything else is shared, tuples too.
     Raises:
-        InvalidArgumentError: the batch holds no tensor with a dimension, a list whose entries differ in structure or shapes, or
-            one that can be read in two ways.
+        InvalidArgumentError: no tensor has a dimension, entries of a list differ in shapes, or it can be read in two ways.
     """
     leaves, tree = flatten(batch)
     if any(isinstance(leaf, Mapping) for leaf in leaves if type(leaf) is not Tensor):
@@ -267,11 +247,7 @@ def split_batch(batch: Any) -> Examples:
 
 
 def split_rows(batch: Any) -> list[Any] | None:
-    """Return the batch of one of each example, if the batch has lists with an entry for each; else None.
-
-    Raises:
-        InvalidArgumentError: as for `split_batch`, but entries may differ.
-    """
+    """Return the batch of one of each example, if the batch has lists with an entry for each; else None."""
     batch = _with_dicts(batch)
     first = next((leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim() > 0), None)
     if first is None or len(first) < 2:  # a single example sees the whole batch
@@ -303,11 +279,7 @@ def _lists_examples(part: list[Any], first: Tensor) -> bool:
 
 
 def count_examples(batch: Any) -> int:
-    """Return the number of examples of a plain batch: the first dimension of its first tensor.
-
-    Raises:
-        InvalidArgumentError: the batch holds no tensor with a dimension.
-    """
+    """Return the number of examples of a plain batch: the first dimension of its first tensor."""
     return _count_rows(pytree.tree_leaves(_with_dicts(batch)), batch)
 
 

@@ -25,10 +25,8 @@ class Handler:
     """A rule of a torch function.
 
     Args:
-        rule: called below vmap with physical tensors: per-example tensors have B as their first dimension; parameters and shared
-            tensors are passed unchanged. Its result has examples first.
         always: whether it computes every call with a per-example tensor, not only those that also take a parameter.
-        direct: whether it is called inside vmap, with tensors as one example sees them.
+        direct: whether it is called inside vmap, as one example sees it, and not below with physical tensors.
     """
 
     rule: Rule
@@ -67,13 +65,9 @@ def register_handler(*functions: Any, always: bool = False, direct: bool = False
 
 
 def register_operator(name: str) -> Callable[[Rule], Rule]:
-    """Return a decorator that registers a rule for a custom operator of another package, whose own batching rule is not used.
+    """Return a decorator that registers a rule for another package's operator, such as "bitsandbytes::gemm_4bit".
 
-    Args:
-        name: such as "bitsandbytes::gemm_4bit".
-
-    The rule is called as for `register_handler`, for calls with a per-example tensor and without a followed parameter. If it
-    returns None, the examples run one at a time.
+    The rule is called as for `register_handler`, without followed parameters. Where it returns None, examples run one at a time.
     """
 
     def register(rule: Rule) -> Rule:

@@ -38,11 +38,7 @@ class Loss(nn.Module):
 
 
 def check_loss_function(loss_fn: object) -> None:
-    """Refuse a loss that cannot be called as loss_fn(model, batch), such as torch's criteria.
-
-    Raises:
-        InvalidArgumentError: the message shows how to wrap it.
-    """
+    """Refuse a loss that cannot be called as loss_fn(model, batch), such as torch's criteria; say how to wrap it."""
     criterion = isinstance(loss_fn, nn.Module)
     name = type(loss_fn).__name__ if criterion else getattr(loss_fn, "__name__", type(loss_fn).__name__)
     called = loss_fn.forward if isinstance(loss_fn, nn.Module) else loss_fn
@@ -66,11 +62,7 @@ def check_loss_function(loss_fn: object) -> None:
 
 
 def check_losses(losses: object, examples: int) -> Tensor:
-    """Return the losses, checked to be one per example.
-
-    Raises:
-        InvalidArgumentError: they are not a (B,) tensor.
-    """
+    """Return the losses, checked to be one per example, (B,)."""
     if not isinstance(losses, Tensor) or losses.shape != (examples,):
         found = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
         raise InvalidArgumentError(
@@ -107,10 +99,7 @@ _stances: list[Any] = []  # from before each pass that runs now, in any thread
 
 @contextlib.contextmanager
 def _set_stance(frames: Any) -> Iterator[None]:
-    """Implement `force_eager` by the variable that `torch.compiler.set_stance` sets, in a fifth of its time.
-
-    The variable is that of all threads, so the end of the last pass restores what was there before the first.
-    """
+    """Set the variable of `torch.compiler.set_stance`, in a fifth of its time; the last pass of all threads restores it."""
     _stances.append(frames._stance)
     frames._stance = frames.DynamoStance("force_eager")
     try:

@@ -54,8 +54,7 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which norms and sums use the precision of their factors: no autocast, no TF32, no bfloat16 products.
 
-    Norms and sums multiply in different orders. If products rounded their factors, the two would disagree by more than the
-    margin that is added to norms.
+    They multiply in different orders: rounded factors would make them differ by more than the margin that is added to norms.
     """
     kind = device.type
     rounding = [(backend, kept) for backend in _backends(kind) if (kept := backend.fp32_precision) not in _IEEE[kind]]
@@ -90,11 +89,7 @@ def _backends(kind: str) -> list[Any]:
 
 
 def squared_norms(x: Tensor) -> Tensor:
-    """Return ‖xᵢ‖² for each row i of the first dimension, (B, …) → (B,) float64.
-
-    The norms of pieces of a row are computed in the tensor's own precision and added in float64. A result of infinity or NaN
-    means that the norm cannot be computed in this precision.
-    """
+    """Return ‖xᵢ‖² for each row i, (B, …) → (B,) float64; infinity or NaN if it cannot be computed in this precision."""
     examples, length = x.shape[0], math.prod(x.shape[1:])
     if length <= _PIECE or not examples:
         return _precise_norms(x).square_()
@@ -107,10 +102,9 @@ def squared_norms(x: Tensor) -> Tensor:
 
 
 def _precise_norms(x: Tensor) -> Tensor:
-    """Return the norm of each row of the first dimension, as float64, in which squares of float32 neither underflow nor overflow.
+    """Return the norm of each row as float64, in which squares of float32 neither underflow nor overflow.
 
-    On a CPU, where torch converts into a copy, many numbers are measured in float32, and rows out of its range again: so only the
-    last digits depend on how many rows there are.
+    On a CPU, where torch converts into a copy, many numbers are measured in float32, and rows out of its range again.
     """
     rows = x if x.dim() > 1 else x[:, None]
     wide, dims = torch.complex128 if x.is_complex() else torch.float64, tuple(range(1, rows.dim()))
@@ -137,10 +131,7 @@ def as_matrix(x: Tensor) -> Tensor:
 
 
 def factor_norms(x: Tensor) -> Tensor:
-    """Return an upper bound of ‖xᵢ‖ for a factor of a gradient, (B, …) → (B,) float64, tight up to underflow.
-
-    The other factor may be arbitrarily large, so what squares of small numbers lose to underflow matters.
-    """
+    """Return an upper bound of ‖xᵢ‖ of a factor, (B, …) → (B,) float64: the other factor may be large, so underflow matters."""
     length = math.prod(x.shape[1:])
     if length > _PIECE:
         return squared_norms(x).sqrt_().add_(underflow(length, x.dtype))
@@ -156,12 +147,9 @@ def product_norms(inputs: Tensor, gradients: Tensor) -> Tensor:
 
 
 def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
-    """Return squared norms, each (B,) float64, whose sum is that of ‖x‖² or ‖g aᵀ‖² over all given factors.
+    """Return squared norms, each (B,) float64, whose sum is that of ‖x‖² or ‖g aᵀ‖² over all given factors (x,) or (a, g).
 
     Small products are measured together: a model has many, and the calls take longer than their numbers.
-
-    Args:
-        products: of each, its factors (B, …): one, x, or two, a and g. NaN as for `product_norms`.
     """
     found: list[Tensor] = []
     waiting: list[Sequence[Tensor]] = []

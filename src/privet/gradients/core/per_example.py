@@ -38,8 +38,7 @@ KEEP = 1 << 23
 class PerExampleGrad(ABC):
     """Gradients of one parameter for B examples; they are not materialised unless the subclass stores them.
 
-    Subclasses are dataclasses. Tensors in their fields have B as their first dimension, and gradients in their fields are of the
-    same B examples; all other fields are shared by the examples.
+    Subclasses are dataclasses. Tensors and gradients in their fields have the B examples first; other fields are shared.
     """
 
     @property
@@ -126,11 +125,7 @@ def _to_double(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class WrappedGrad(PerExampleGrad):
-    """Gradients that wrap others; what a subclass does not define is delegated.
-
-    Args:
-        inner: the other gradients.
-    """
+    """Gradients that wrap others; what a subclass does not define is delegated."""
 
     inner: PerExampleGrad
 
@@ -157,12 +152,10 @@ class WrappedGrad(PerExampleGrad):
 def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
     """Return squared norms with a bound on rounding errors added to the norms.
 
-    A norm and a weighted sum that add the same terms in different orders differ by units in the last place of the terms' sizes:
-    one unit, plus half a unit for every further term. Equal terms come close to this, as all round in the same direction. Terms
-    of other examples that are added while large terms have not yet cancelled are rounded by as much: their number is bounded by
-    a constant, as a norm must not depend on how many examples there are. For a gradient whose terms nearly cancel, this error is
-    large. Norms may be too large; if they were too small, clipping would exceed its bound.
-
+    A norm and a weighted sum that add the same terms in different orders differ by one unit in the last place of their sizes,
+    plus half a unit for every further term; equal terms come close to this. Terms of other examples that are added before
+    large terms have cancelled are rounded by as much: a constant bounds their number, as a norm must not depend on how many
+    examples there are. Norms may be too large; if they were too small, clipping would exceed its bound.
     Source:
         Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
     """
@@ -170,10 +163,7 @@ def round_up(squares: Tensor, grad: PerExampleGrad) -> Tensor:
 
 
 def add_rounding_error(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1, *, in_order: bool = False) -> Tensor:
-    """Compute `round_up` for a known `abs_norm_bound` and number of terms.
-
-    With `in_order`, sums add all terms of one example before those of the next, which are then not rounded by more.
-    """
+    """Compute `round_up`; `in_order` if sums add all terms of one example before those of the next, which then round no more."""
     norms, unit = squares.sqrt(), torch.finfo(dtype).eps / 2
     cancelled = None if in_order else torch.sub(bound, norms, alpha=_USUAL).clamp_(min=0)
     norms.add_(bound, alpha=(1 + terms) * unit)
@@ -190,10 +180,7 @@ _OTHERS, _PANEL = 512, 256
 
 
 def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
-    """Recompute squared norms that are NaN in float64, because terms cancelled, from materialised gradients.
-
-    NaN in float32 is kept: the caller repeats the computation in float64.
-    """
+    """Recompute squared norms that are NaN because terms cancelled, from materialised float64 gradients; keep NaN in float32."""
     lost = squares.isnan().nonzero().flatten()
     if grad.dtype == torch.float64 and len(lost):
         squares[lost] = PerExampleGrad.squared_norms(grad.index_select(lost))
@@ -201,19 +188,15 @@ def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
 
 
 def norms_of_formed(grad: PerExampleGrad) -> Tensor:
-    """Return ‖gᵢ‖², (B,) float64, of gradients that are formed in blocks and discarded, for `sum_formed`: of what it adds up.
-
-    So nothing is added for rounding, and norms are the same where `store_small` stores the gradients of fewer examples.
-    """
+    """Return ‖gᵢ‖², (B,) float64, of what `sum_formed` adds up: gradients formed in blocks, without a bound for rounding."""
     cut = blocks(grad.examples, grad.numel_per_example, grad.device)
     return torch.cat([squared_norms(grad.index_select(block).materialize()) for block in cut])
 
 
 def sum_formed(grad: PerExampleGrad, weights: Tensor) -> Tensor:
-    """Return Σᵢ wᵢ·gᵢ of gradients that are formed in blocks and discarded, as they are for the default norms.
+    """Return Σᵢ wᵢ·gᵢ of gradients that are formed in blocks and discarded.
 
-    Where terms are combined after each was summed over the examples, those of one example cancel only then, and what other
-    examples' were rounded by stays.
+    Terms that are combined after a sum over the examples cancel only then, and other examples' rounding stays.
     """
     total: Tensor | None = None
     for block in blocks(grad.examples, grad.numel_per_example, grad.device):
@@ -248,11 +231,7 @@ class OutputGrad(PerExampleGrad):
 
 @dataclass(frozen=True, eq=False)
 class StoredGrad(OutputGrad):
-    """Gradients stored element by element, in any order.
-
-    Args:
-        gradients: (B, …), all elements of an example's gradient that are not known to be zero.
-    """
+    """Gradients stored element by element, (B, …) in any order, without those that are known to be zero."""
 
     gradients: Tensor
 

@@ -19,8 +19,7 @@ _held: list[tuple[int, Any]] | None = None  # signals that came while a context 
 def hold_signals() -> Iterator[None]:
     """Return a context in which interrupts and other signals wait for its end; nested uses do nothing.
 
-    A handler raises an exception, such as KeyboardInterrupt, at any line: the exception would be taken for one of the example, or
-    the model would keep what the example has left. So at most one physical batch belongs into such a context.
+    A handler may raise at any line, as if the example had. At most one physical batch belongs into such a context.
     """
     global _held
     if _held is not None or threading.current_thread() is not threading.main_thread():  # only the main thread runs handlers

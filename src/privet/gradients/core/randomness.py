@@ -46,19 +46,12 @@ def make_seed_source(words: Words) -> SeedSource:
 
 @dataclass
 class _Segment:
-    """Consecutive draws from one generator.
-
-    Args:
-        seed: of the generator.
-        examples: number of examples that each call draws for.
-        rows: positions of those that are in this pass; None for all.
-        calls: number of draws in the segment; None for the last segment, which is open.
-    """
+    """Consecutive draws from one generator."""
 
     seed: int
-    examples: int
-    rows: Tensor | None = None
-    calls: int | None = None
+    examples: int  # that each call draws for
+    rows: Tensor | None = None  # positions of those that are in this pass; None for all
+    calls: int | None = None  # number of draws; None for the last segment, which is open
     generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
 
     def generator(self, device: torch.device) -> torch.Generator:
@@ -68,12 +61,7 @@ class _Segment:
 
 
 class Draws:
-    """Random numbers of the examples of one pass.
-
-    Args:
-        examples: B.
-        seeds: source of seeds.
-    """
+    """Random numbers of the B examples of one pass."""
 
     def __init__(self, examples: int, seeds: SeedSource) -> None:
         self._seeds = seeds
@@ -81,12 +69,7 @@ class Draws:
         self._at, self._calls = 0, 0
 
     def sample(self, sampler: DrawFunction, device: torch.device) -> Tensor:
-        """Draw random numbers for every example in this pass, (B, …).
-
-        Args:
-            sampler: draws them; the numbers of different examples must be independent.
-            device: of the numbers.
-        """
+        """Draw random numbers for every example in this pass, (B, …); the sampler's must be independent between examples."""
         segment = self._segments[self._at]
         found = sampler(segment.examples, segment.generator(device))
         self._calls += 1
@@ -95,12 +78,9 @@ class Draws:
         return found if segment.rows is None else found.index_select(0, segment.rows.to(device))
 
     def restart(self, index: Tensor) -> Draws:
-        """Return the draws for a repeated pass over a subset of the examples: all numbers that were drawn so far, then new ones.
+        """Return the draws for a repeated pass over the examples at `index`: all numbers that were drawn so far, then new ones.
 
         Also those that this pass did not come to: it may be given up earlier than one before it, whose numbers decided the split.
-
-        Args:
-            index: positions of the examples in this pass.
         """
         other = Draws.__new__(Draws)
         other._seeds, other._at, other._calls = self._seeds, 0, 0

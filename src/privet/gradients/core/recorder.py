@@ -26,19 +26,12 @@ class UntraceableError(PrivetError):
 
 @dataclass(eq=False, slots=True)
 class Leaf:
-    """A parameter, or a tensor computed from parameters alone, with its recorded per-example gradients.
-
-    Args:
-        tensor: the tensor that the model uses.
-        derivations: parameter name → derivation of the tensor from it; empty for a parameter itself.
-        name: of the parameter; empty for a derived tensor.
-        gradients: one entry for each use, with the number of rows that an example has in it.
-    """
+    """A parameter, or a tensor computed from parameters alone, with its recorded per-example gradients."""
 
     tensor: Tensor
-    derivations: Mapping[str, Derivation] = field(default_factory=dict)
-    name: str = ""
-    gradients: list[tuple[PerExampleGrad, int]] = field(default_factory=list)
+    derivations: Mapping[str, Derivation] = field(default_factory=dict)  # of the tensor, by parameter; empty for a parameter
+    name: str = ""  # of the parameter; empty for a derived tensor
+    gradients: list[tuple[PerExampleGrad, int]] = field(default_factory=list)  # of each use, and its rows per example
 
 
 _CPU_ANCHOR = torch.zeros((), device="cpu", requires_grad=True)
@@ -54,12 +47,6 @@ class Recorder:
 
     Inside vmap a batched tensor never requires a gradient. So a tensor that does is a parameter, or computed from parameters and
     constants; its graph shows which.
-
-    Args:
-        examples: B.
-        parameters: name → trainable parameter to follow.
-        draws: random numbers of the pass.
-
     Attributes:
         token: a batched tensor of the pass, once it has begun.
         low_precision: whether anything was computed in less than float32.
@@ -119,10 +106,7 @@ class Recorder:
         return any(leaf.tensor.untyped_storage().data_ptr() == place for leaf in self._leaves.values())
 
     def derive(self, tensor: Tensor, sources: Sequence[str]) -> None:
-        """Follow a tensor computed from the named parameters and constants.
-
-        Its leaf keeps the tensor alive, so that its id is not reused.
-        """
+        """Follow a tensor computed from the named parameters; its leaf keeps it alive, so that its id is not reused."""
         derivations = {name: Derivation(tensor, self.parameters[name]) for name in sources}
         same = next((leaf for leaf in self._leaves.values() if _is_same_view(leaf, derivations)), None)
         self._leaves[id(tensor)] = (
@@ -136,16 +120,10 @@ class Recorder:
         return tensor
 
     def add(self, leaf: Tensor | None, gradient: PerExampleGrad, rows: int = 1) -> None:
-        """Record per-example gradients of a followed tensor.
-
-        Args:
-            leaf: the tensor.
-            gradient: gradients of B·rows rows.
-            rows: number of consecutive rows per example; their gradients add up before the example's norm is taken.
+        """Record per-example gradients of a followed tensor, for B·rows rows: those of consecutive rows add up before the norm.
 
         Raises:
-            UntraceableError: the gradients are in less than float32, so their sum would be rounded after clipping, or do not
-                have the shape of the tensor.
+            UntraceableError: they are in less than float32, so their sum would be rounded after clipping, or of another shape.
         """
         if torch.finfo(gradient.dtype).bits < 32:
             raise UntraceableError("a rule records gradients in low precision, whose sum would be rounded; use recorder.promote")
@@ -161,16 +139,7 @@ class Recorder:
     def call(
         self, rule: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], batched: Sequence[Tensor]
     ) -> Any:
-        """Call a rule with physical tensors in place of batched ones, also inside lists and tuples of arguments.
-
-        Args:
-            rule: to call.
-            arguments, options: as one example sees them.
-            batched: the batched tensors among them.
-
-        Returns:
-            The rule's result, as one example sees it; None if the rule returns None.
-        """
+        """Call a rule with physical tensors in place of batched ones, also in lists and tuples; return what one example sees."""
         missing: list[bool] | None = None
         known = True
 
@@ -209,8 +178,7 @@ class Recorder:
     def apply(self, function: type[torch.autograd.Function], *arguments: Any) -> Any:
         """Apply an autograd function of a rule, below vmap, to the anchor and to these arguments.
 
-        What `Function.apply` prepares for transformations of `torch.func` takes a third of its time, and none is active here
-        unless the caller of the pass has entered one.
+        Without what `Function.apply` prepares for transformations of `torch.func`, a third of its time, where none is active.
         """
         base: Any = function if _is_transformed() else super(torch.autograd.Function, function)
         return base.apply(self.anchor, *arguments)
@@ -223,13 +191,10 @@ class Recorder:
         pull_back: Callable[..., Tensor],
         record: Callable[[Tensor, Tensor], None],
     ) -> Tensor:
-        """Apply a function whose parameters' gradients are recorded, below vmap.
+        """Apply a function of x and parameters whose gradients are recorded, below vmap.
 
         Args:
-            x: input.
-            parameters: of the function; they are detached where they are followed.
-            compute: (x, *parameters) → the output. A matrix is best: torch makes a view of an output of more dimensions that is
-                reshaped inside, and views that a custom function creates must not be written to.
+            compute: (x, *parameters) → the output, best a matrix: a view that a custom function creates must not be written to.
             pull_back: (gradient of the output, x, *parameters) → gradient of x.
             record: (x, gradient of the output) → None; records the gradients of the parameters.
         """
@@ -264,10 +229,7 @@ class Recorder:
         return run_on_physical_batch(self.token, call, tensors)
 
     def physical_copy(self, leaf: Tensor) -> Tensor:
-        """Return a followed tensor expanded to one copy per example, (B, *shape), below vmap; their gradients are recorded.
-
-        The copies are views of one tensor; the gradients of all examples are stored.
-        """
+        """Return one copy of a followed tensor per example, (B, *shape), below vmap; their gradients are recorded."""
 
         def record(gradient: Tensor) -> None:
             self.add(leaf, DenseGrad(self.promote(gradient, leaf)))
@@ -304,12 +266,9 @@ class Recorder:
         return list(names), others
 
     def _check_node(self, node: Any) -> None:
-        """Refuse a node that may pass a sum of gradients to user code, whose backward pass need not be linear.
+        """Refuse a node that may pass a sum of gradients to user code: an autograd function, or a hook from before the pass.
 
         The backward passes of torch's own functions are linear, so one vector-Jacobian product serves all examples.
-
-        Raises:
-            UntraceableError: the node is a user's autograd function, or was created before the pass and may have hooks.
         """
         function = getattr(type(node), "_forward_cls", None)
         if function is not None and not function.__module__.startswith(("torch.", "privet.")):

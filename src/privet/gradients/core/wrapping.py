@@ -14,14 +14,10 @@ Place = tuple[Any, str, Callable[[Any], Any]]
 
 
 def wrap_for_good(*places: Place) -> None:
-    """Replace functions and classes of libraries by their wrappers, except those that are wrapped already.
+    """Replace functions and classes of libraries by their wrappers, except those that are wrapped already or do not exist.
 
-    Wrappers are never taken off: passes may run in several threads at once, and end in any order. So a wrapper itself knows
-    which passes run, and does nothing outside them. Every pass asks again, because a patch of somebody else's that began before
-    the first pass removes the wrapper when it ends.
-
-    Args:
-        places: what to wrap; nothing happens where the owner lacks the attribute, as other versions of torch may.
+    Passes may run in several threads and end in any order: so wrappers stay, and do nothing while no pass runs. Every pass asks
+    again, because the end of another library's patch may remove a wrapper.
     """
     for owner, name, wrap in places:
         plain = getattr(owner, name, None)

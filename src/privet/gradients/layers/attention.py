@@ -26,8 +26,7 @@ def scaled_dot_product_attention(
 ) -> Tensor | None:
     """Compute attention as torch does for one example; None for unsupported dimensions.
 
-    torch goes by the number of dimensions: it fuses what has four, and rounds otherwise where a softmax is saturated. So the
-    examples join the first dimension that each has, and add none.
+    torch fuses what has four dimensions, and rounds otherwise where a softmax is saturated: so the examples add no dimension.
     """
     q, k, v = (recorder.to_batched(x) for x in (query, key, value))
     dimensions = q.dim()
@@ -82,8 +81,6 @@ def _bias_of_scores(attn_mask: Tensor | None, key_padding_mask: Tensor | None, h
     Args:
         attn_mask: (B, L, S), or (B, n·heads, L, S).
         key_padding_mask: (B, n, S).
-        heads: number of heads.
-        dtype: of the scores.
     """
     total = None
     for mask, given in ((attn_mask, "scores"), (key_padding_mask, "keys")):
@@ -128,10 +125,7 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Follow `F.multi_head_attention_forward`.
-
-    None for rare options, for biases that torch broadcasts, and if several rows of an example share one mask.
-    """
+    """Follow `F.multi_head_attention_forward`; None for rare options, broadcast biases, and rows that share one mask."""
     parameters = (
         in_proj_weight, in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight,
     )  # fmt: skip

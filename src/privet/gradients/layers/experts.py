@@ -25,19 +25,12 @@ from privet.gradients.layers.linear import KEEP, LinearGrad, gram_sums
 
 @dataclass(frozen=True, eq=False)
 class GroupedLinearGrad(OutputGrad):
-    """Gradients of the weights of E experts: that of weight e is Σ aₜ gₜᵀ over the rows t assigned to it, eₜ = e.
+    """Gradients of the weights of E experts: that of weight e is Σ aₜ gₜᵀ over the rows t assigned to it, eₜ = e."""
 
-    Args:
-        inputs: aₜ, (B, n, d).
-        gradients: gₜ, (B, n, p).
-        experts: eₜ, (B, n) int64; E for rows without an expert, whose factors are both zero.
-        size: E.
-    """
-
-    inputs: Tensor
-    gradients: Tensor
-    experts: Tensor
-    size: int
+    inputs: Tensor  # aₜ, (B, n, d)
+    gradients: Tensor  # gₜ, (B, n, p)
+    experts: Tensor  # eₜ, (B, n) int64; E for rows without an expert, whose factors are both zero
+    size: int  # E
 
     @property
     def numel_per_example(self) -> int:
@@ -57,10 +50,7 @@ class GroupedLinearGrad(OutputGrad):
         return total.view(self.examples, self.size + 1, *total.shape[1:])[:, :-1]
 
     def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖², from Gram matrices or materialised gradients, whichever is cheaper.
-
-        ‖gᵢ‖² = Σₛₜ ⟨aₛ, aₜ⟩⟨gₛ, gₜ⟩ over the pairs of rows of the same expert costs n²(d + p) multiplications instead of n·d·p.
-        """
+        """Return ‖gᵢ‖² = Σₛₜ ⟨aₛ, aₜ⟩⟨gₛ, gₜ⟩ over pairs of rows of an expert: n²(d + p) products, not n·d·p, if fewer."""
         _, n, d = self.inputs.shape
         p = self.gradients.shape[2]
         if n * (d + p) >= d * p:
@@ -125,12 +115,9 @@ def grouped_mm(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor | None:
-    """Follow `torch.nn.functional.grouped_mm` of per-example rows and shared weights.
+    """Follow `F.grouped_mm` of per-example rows and shared weights; None for other layouts, and for what torch refuses.
 
     Rows beyond the last offset belong to no expert. Torch leaves their results uninitialised; here they are zeros.
-
-    Returns:
-        None for per-example weights, for other layouts, and for what torch refuses.
     """
     if offs is None or bias is not None or not recorder.is_shared(mat_b):
         return None
@@ -191,10 +178,7 @@ def _count(places: Tensor, bins: int, dtype: torch.dtype) -> Tensor:
 def histc(
     recorder: Recorder, input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None
 ) -> Tensor | None:
-    """Compute `torch.histc` for each example, in torch's own order of operations.
-
-    None for bins that depend on the data, for inputs that require a gradient, and for what torch refuses.
-    """
+    """Compute `torch.histc` for each example, in torch's order of operations; None for bins that depend on the data."""
     plain = isinstance(bins, int) and isinstance(min, int | float) and isinstance(max, int | float) and out is None
     fixed = plain and bins > 0 and min < max
     integers = input.dtype in (torch.int32, torch.int64) and input.device.type == "cuda"

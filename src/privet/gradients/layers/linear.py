@@ -33,15 +33,10 @@ _FEW, _LARGE, _BLOCK = 8, 600_000, 64
 
 @dataclass(frozen=True, eq=False)
 class LinearGrad(OutputGrad):
-    """Gradients of a weight used as y = x Wᵀ: Σₜ gₜ aₜᵀ over the positions t of an example.
+    """Gradients of a weight used as y = x Wᵀ: Σₜ gₜ aₜᵀ over the positions t of an example."""
 
-    Args:
-        inputs: aₜ, (B, T, d).
-        gradients: gₜ, (B, T, p).
-    """
-
-    inputs: Tensor
-    gradients: Tensor
+    inputs: Tensor  # aₜ, (B, T, d)
+    gradients: Tensor  # gₜ, (B, T, p)
 
     @property
     def numel_per_example(self) -> int:
@@ -97,8 +92,7 @@ class LinearGrad(OutputGrad):
 def _sum_outer_products(g: Tensor, a: Tensor) -> Tensor:
     """Return Σₙ gₙ aₙᵀ, (n, p) and (n, d) → (p, d).
 
-    With few terms, MKL goes through a result that does not fit a cache once more often than it must; in blocks of rows the same
-    takes between a half and all of that time.
+    With few terms MKL goes once more than it must through a result larger than a cache: blocks of rows save up to half the time.
     """
     (terms, rows), width = g.shape, a.shape[1]
     if not 1 < terms <= _FEW or rows % _BLOCK or rows * width < _LARGE or g.device.type != "cpu":
@@ -118,15 +112,10 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
 
     When terms cancel, a rounding error remains that could hide a long gradient. The T² products, of average size
     (Σₜ |aₜ||gₜ|)²/T², each have a relative error of eps with random sign: eps·(Σₜ |aₜ||gₜ|)²/T in total, of which √T times as
-    much is added. The inner products that they are made of add up d or p numbers, which may all be rounded in one direction, by
-    half a unit each, until the next part is begun: this is added as well. Results that are not much larger are NaN, as Gram
-    matrices of this precision cannot resolve them. Entries that underflow have an error of the smallest number times the length
-    of the vectors; as the other matrix may be large, this is added too. The weighted sum adds the T terms sequentially; a bound
-    on its rounding error is added to the norm.
-
-    Args:
-        first, second: Gram matrices.
-        lengths: dimensions of the vectors of each matrix.
+    much is added. The inner products that they are made of add up d or p numbers, the `lengths`, which may all be rounded in one
+    direction, by half a unit each, until the next part is begun: this is added as well. Results that are not much larger are NaN,
+    as Gram matrices of this precision cannot resolve them. Entries that underflow have an error of the smallest number times the
+    length of the vectors, times the other matrix. The weighted sum adds the T terms one by one; its rounding is added, too.
     """
     hidden = sum(
         underflow(length, other.dtype) ** 2 * other.diagonal(dim1=1, dim2=2).sqrt().sum(1, dtype=torch.float64).square_()
@@ -142,15 +131,7 @@ def gram_sums(first: Tensor, second: Tensor, lengths: tuple[int, int]) -> Tensor
 
 
 def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, *, transposed: bool) -> Tensor:
-    """Follow x Wᵀ + b, or x W + b for a transposed weight.
-
-    Args:
-        recorder: of the pass.
-        x: (B, …, d), or (B·n, …, d) for n rows per example; all dimensions in between are positions.
-        weight: (p, d), or (d, p) if `transposed`.
-        bias: (p,), or None.
-        transposed: whether to compute x W rather than x Wᵀ.
-    """
+    """Follow x Wᵀ + b, or x W + b if `transposed`, for x (B, …, d), or (B·n, …, d) with n rows per example."""
     positions = math.prod(x.shape[:-1]) // max(1, recorder.examples)  # of all rows of an example
 
     def record(inputs: Tensor, grad: Tensor) -> None:
@@ -189,10 +170,9 @@ def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
 
 
 def is_smaller(positions: int, grad: LinearGrad) -> bool:
-    """Return whether the gradients of a linear map are smaller than their factors at a number of positions.
+    """Return whether the gradients of a linear map are smaller than their factors at a number of positions: they are then stored.
 
-    Then their sum is that of stored gradients, too. Products with small matrices add up all positions of all examples one after
-    another: each would be rounded to the precision of the sum so far, which is larger than the example's own.
+    Products with small matrices add up all positions of all examples in turn, each rounded to the precision of the sum so far.
     """
     d, p = grad.inputs.shape[2], grad.gradients.shape[2]
     return d * p <= KEEP * positions * (d + p)
@@ -200,10 +180,7 @@ def is_smaller(positions: int, grad: LinearGrad) -> bool:
 
 @register_handler(F.linear)
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    """Follow `F.linear`.
-
-    None for a weight of one dimension, a per-example weight, complex numbers, or a bias that torch broadcasts.
-    """
+    """Follow `F.linear`; None for a weight of one dimension, or per example, for complex numbers, or a broadcast bias."""
     if weight.dim() != 2 or not recorder.is_shared(weight, bias) or recorder.is_shared(input) or is_complex(input, weight):
         return None
     if bias is not None and bias.shape != weight.shape[:1]:

@@ -17,8 +17,7 @@ from privet.gradients.core.recorder import Recorder
 def mean(_recorder: Recorder, input: Tensor, *arguments: Any, **options: Any) -> Tensor | None:
     """Compute `torch.mean`, bit for bit, with gradients that are views; None for arguments that torch computes differently.
 
-    Torch's own backward pass expands the gradient before dividing it, which allocates a gradient of the size of the input. Here
-    it is divided first, so that all positions share one gradient, with a stride of zero.
+    It divides first, so that all positions share one gradient, with a stride of zero: torch's own backward pass expands it first.
     """
     if options.keys() & {"dtype", "out"} or input.dtype not in (torch.float32, torch.float64) or input.numel() == 0:
         return None

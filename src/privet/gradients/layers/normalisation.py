@@ -32,22 +32,14 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 @dataclass(frozen=True, eq=False)
 class _Affine:
-    """The scale and shift that follow a normalisation.
-
-    Args:
-        recorder: of the pass.
-        weight, bias: scale and shift; either may be None.
-        plain: both, detached where they are followed.
-        shape: of both when aligned with the last dimensions of the input, such as (d,) or (C, 1, 1).
-        rows: n, number of rows of the input per example.
-    """
+    """The scale and shift that follow a normalisation."""
 
     recorder: Recorder
     weight: Tensor | None
     bias: Tensor | None
-    plain: tuple[Tensor | None, ...]
-    shape: tuple[int, ...]
-    rows: int = 1
+    plain: tuple[Tensor | None, ...]  # both, detached where they are followed
+    shape: tuple[int, ...]  # of both, aligned with the last dimensions of the input: (d,) or (C, 1, 1)
+    rows: int = 1  # n, of the input per example
 
     def apply(self, function: type[torch.autograd.Function], x: Tensor, *options: Any) -> Tensor:
         """Apply the function, which includes this affine map, to x in the precision of the parameters."""
@@ -268,10 +260,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor | None:
-    """Follow `F.instance_norm`, a group norm with as many groups as channels.
-
-    None if running statistics are updated: each example would write to them.
-    """
+    """Follow `F.instance_norm`, a group norm with a group per channel; None if running statistics would be updated."""
     found = _flatten_channels(recorder, input, weight, bias)
     if found is None or not recorder.is_shared(running_mean, running_var):
         return None

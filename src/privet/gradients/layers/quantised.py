@@ -33,11 +33,7 @@ def gemm_4bit(
     absmax_code: Tensor | None = None,
     absmax_offset: Tensor | None = None,
 ) -> Tensor | None:
-    """Compute x Wᵀ + b for per-example x and a shared 4-bit weight; bitsandbytes dequantises the weight, and sees no example.
-
-    Returns:
-        None for a weight or a bias of each example.
-    """
+    """Compute x Wᵀ + b for per-example x and a shared 4-bit weight, which bitsandbytes dequantises without any example."""
     if not recorder.is_shared(B, absmax, bias, absmax_8bit, absmax_code, absmax_offset):
         return None
     operators = torch.ops.bitsandbytes

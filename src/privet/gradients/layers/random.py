@@ -27,12 +27,7 @@ RULES: dict[Any, RandomRule] = {}
 
 
 class Draw:
-    """Draws random tensors for the current example.
-
-    Args:
-        draws: random numbers of the pass.
-        token: of the pass; None in the loop over single examples.
-    """
+    """Draws random tensors for the current example; there is no token in the loop over single examples."""
 
     def __init__(self, draws: Draws, token: Tensor | None) -> None:
         self._draws, self._token = draws, token
@@ -43,12 +38,7 @@ class Draw:
         return self._token is not None
 
     def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
-        """Draw a tensor of random numbers.
-
-        Args:
-            fill: (empty tensor, generator) → the tensor filled.
-            like: gives shape, dtype and device; its values are not used.
-        """
+        """Return `fill(empty tensor, generator)` for a tensor of the shape, dtype and device of `like`."""
         shape, dtype, device = like.shape, like.dtype, like.device
 
         def sample(examples: int, generator: torch.Generator) -> Tensor:
@@ -77,10 +67,7 @@ class Draw:
 
 
 def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
-    """Return a decorator that registers a rule for functions that draw random numbers.
-
-    The rule need not heed `out` and `requires_grad`.
-    """
+    """Return a decorator that registers a rule for functions that draw random numbers, and heeds `out` and `requires_grad`."""
 
     def register(rule: RandomRule) -> RandomRule:
         @functools.wraps(rule)
@@ -95,11 +82,7 @@ def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
 
 
 def _finish(draw: Draw, found: Tensor, options: dict[str, Any]) -> Tensor:
-    """Return the result of a rule in the tensor `out`, or as a leaf that requires a gradient, as a caller asked.
-
-    Raises:
-        UntraceableError: the pass covers several examples, of which torch cannot resize a tensor or make a leaf.
-    """
+    """Return the result of a rule in the tensor `out`, or as a leaf that requires a gradient, as a caller asked."""
     out, asked = options.get("out"), options.get("requires_grad")
     together = draw.is_together and (asked or (out is not None and out.shape != found.shape))
     if together:
@@ -161,11 +144,7 @@ def _randint_like(draw: Draw, input: Tensor, *bounds: Any, **options: Any) -> Te
 
 
 def _read_bounds(given: Sequence[Any], options: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the bounds of integers to draw: the last one given is the upper, unless that is given by name.
-
-    Raises:
-        UntraceableError: a bound is a number of each example's.
-    """
+    """Return the bounds of integers to draw: the last one given is the upper, unless that is given by name."""
     bounds = [*given, *([options["high"]] if "high" in options else [])]
     low, high = (options.get("low", 0), *bounds) if len(bounds) == 1 else bounds
     if is_batched(low) or is_batched(high):

@@ -39,19 +39,12 @@ _SIGMOID = torch.ops.aten.sigmoid_backward
 
 
 class GateGradients(NamedTuple):
-    """Gradients that one step propagates.
+    """Gradients that one step propagates."""
 
-    Args:
-        inputs: gradient of W_ih x + b_ih.
-        hidden: gradient of W_hh h + b_hh.
-        direct: gradient of the previous hidden state, excluding the part through `hidden`; None for zero.
-        others: gradients of the other previous states.
-    """
-
-    inputs: Tensor
-    hidden: Tensor
-    direct: Tensor | None = None
-    others: States = ()
+    inputs: Tensor  # of W_ih x + b_ih
+    hidden: Tensor  # of W_hh h + b_hh
+    direct: Tensor | None = None  # of the previous hidden state, without the part through `hidden`; None for zero
+    others: States = ()  # of the other previous states
 
 
 @dataclass(frozen=True)
@@ -142,13 +135,7 @@ class RecurrentWeights(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One layer in one direction.
-
-    Args:
-        cell: its equations.
-        weights: its parameters, detached.
-        backwards: whether it runs from the last step to the first.
-    """
+    """One layer in one direction, whose weights are detached."""
 
     cell: Cell
     weights: RecurrentWeights
@@ -265,11 +252,7 @@ def _follow_network(name: str) -> Callable[..., Any]:
     cell, function = CELLS[name], getattr(torch, name)
 
     def handler(recorder: Recorder, *args: Any, **options: Any) -> Any:
-        """Follow both torch functions of this name: for packed sequences if batch sizes come second, else for padded ones.
-
-        Raises:
-            UntraceableError: the layers have projections or per-example weights.
-        """
+        """Follow both torch functions of this name: for packed sequences if batch sizes come second, else for padded ones."""
         if options or len(args) != 9:
             raise UntraceableError("a recurrent network is called with keyword arguments")
         packed = isinstance(args[1], Tensor) and args[1].dim() == 1 and not isinstance(args[3], bool)
@@ -340,11 +323,7 @@ for _name in CELLS:
 
 @register_handler(torch._pack_padded_sequence, always=True, direct=True)
 def pack(recorder: Recorder, input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
-    """Pack one example's sequence: its first steps, with one row each. Examples of different lengths form groups.
-
-    Raises:
-        UntraceableError: an example has several sequences, or a length that torch refuses.
-    """
+    """Pack one example's single sequence: its first steps, with one row each. Examples of different lengths form groups."""
     if input.shape[0 if batch_first else 1] != 1:
         raise UntraceableError("an example packs several sequences")
     assert recorder.token is not None

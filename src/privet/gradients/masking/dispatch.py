@@ -33,12 +33,7 @@ _FEW = 0.35
 
 
 def mask_grad(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
-    """Return per-example gradients restricted to the kept entries.
-
-    Args:
-        grad: per-example gradients of a parameter.
-        mask: shaped like the parameter.
-    """
+    """Return per-example gradients restricted to the kept entries of a mask of the parameter's shape."""
     return _MASKERS.get(type(grad), _mask_formed)(grad, mask)
 
 

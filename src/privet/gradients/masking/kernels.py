@@ -30,9 +30,7 @@ class Products:
     Args:
         product: mask, columns (d, B) → m x, (p, B).
         outer: mask, columns (p, B) and (d, B) → the kept entries of their product, (K,), in row-major order.
-        product_pays: largest fraction of kept entries for which `product` is faster than a dense product.
-        outer_pays: the same for `outer`.
-        description: which implementation it is, and why.
+        product_pays: largest fraction of kept entries for which `product` is faster than a dense product; `outer_pays` likewise.
     """
 
     product: Callable[[Tensor, Tensor], Tensor]
@@ -58,11 +56,7 @@ IN_TORCH = Products(_product, _outer, _PAYS, _PAYS, "torch")
 
 @functools.cache
 def load_kernels() -> Products:
-    """Return the compiled implementation, or the one in torch if there is none; decided once per process.
-
-    >>> load_kernels().description.split(":")[0] in ("compiled", "torch")
-    True
-    """
+    """Return the compiled implementation, or the one in torch if there is none; decided once per process."""
     return trusted(IN_TORCH, _SOURCE, _bind, is_consistent)
 
 

@@ -27,12 +27,7 @@ _LONG = 1e18
 
 @dataclass(frozen=True, eq=False)
 class MaskedGrad(WrappedGrad):
-    """Masked gradients of any kind: the norm comes from gradients formed in blocks, the sum from masking the unmasked sum.
-
-    Args:
-        inner: the unmasked gradients.
-        mask: which entries are kept.
-    """
+    """Masked gradients of any kind: the norm comes from gradients formed in blocks, the sum from masking the unmasked sum."""
 
     mask: Mask
 
@@ -64,11 +59,9 @@ class MaskedLinearGrad(MaskedGrad):
         return self.mask.columns(self.inner.inputs[:, 0]), self.mask.columns(self.inner.gradients[:, 0])
 
     def squared_norms(self) -> Tensor:
-        """Return ‖m∘(g aᵀ)‖² = Σⱼ gⱼ² (m a²)ⱼ, one product with the mask.
+        """Return ‖m∘(g aᵀ)‖² = Σⱼ gⱼ² (m a²)ⱼ, one product with the mask, of vectors of length 1, whose squares do not underflow.
 
-        The vectors are normalised before they are squared, as squares of small numbers underflow. No term is negative, so the
-        error of a sum of d terms is at most d/2 units in the last place in any order; this bound is added. What still underflows
-        is less than the unit in the last place of |g||a| that is added to every norm.
+        No term is negative, so a sum of d terms errs by at most d/2 units in the last place in any order; this bound is added.
         """
         # A vector of zeros has a length, too, by which it can be divided.
         lengths = [factor_norms(x).clamp_(min=_SHORT) for x in (self.inner.inputs, self.inner.gradients)]
@@ -98,11 +91,7 @@ class MaskedConvGrad(MaskedGrad):
 
 @dataclass(frozen=True, eq=False)
 class EntriesGrad(StoredGrad):
-    """Only the kept entries of materialised gradients, (B, K) in the order of `mask.places`.
-
-    Args:
-        mask: positions of the entries.
-    """
+    """Only the kept entries of materialised gradients, (B, K) in the order of `mask.places`."""
 
     mask: Mask
 
@@ -121,13 +110,6 @@ class EntriesGrad(StoredGrad):
 
 
 def _round_up_or_nan(squares: Tensor, bound: Tensor, dtype: torch.dtype, terms: int = 1) -> Tensor:
-    """Return ‖m∘gᵢ‖² rounded up; NaN in float32 where a sum of entries outside the mask may overflow.
-
-    Args:
-        squares: computed squared norms.
-        bound: `abs_norm_bound` of the unmasked gradients.
-        dtype: of the gradients.
-        terms: number of terms per entry.
-    """
+    """Return ‖m∘gᵢ‖² rounded up; NaN in float32 where a sum of entries outside the mask may overflow."""
     squares = add_rounding_error(squares, bound, dtype, terms)
     return squares if dtype == torch.float64 else squares.where(bound < _LONG, torch.nan)

@@ -17,11 +17,7 @@ from privet.gradients.masking.kernels import load_kernels, rows
 
 
 class Mask:
-    """The entries of a parameter that are kept. Other forms of the mask are computed on first use and cached.
-
-    Args:
-        kept: bool, shaped like the parameter; True where an entry is kept.
-    """
+    """The entries of a parameter that are kept, a bool tensor of its shape. Other forms are computed on first use and cached."""
 
     def __init__(self, kept: Tensor) -> None:
         self.kept = kept.contiguous()
@@ -95,13 +91,7 @@ class Mask:
         return self.put(load_kernels().outer(self._rows(left.dtype), left, right))
 
     def view_as(self, size: Sequence[int], strides: Sequence[int], offset: int, own: Sequence[int]) -> Mask:
-        """Return the mask of a view of the parameter.
-
-        Args:
-            size, strides: of the view.
-            offset: of the view, relative to the start of the parameter.
-            own: strides of the parameter.
-        """
+        """Return the mask of a view of the parameter with this size, strides and offset, whose own strides are `own`."""
         key = (tuple(size), tuple(strides), offset, tuple(own))
         if key not in self._views:
             stored = torch.empty_strided(self.kept.shape, tuple(own), dtype=torch.bool, device=self.kept.device).copy_(self.kept)
@@ -123,15 +113,7 @@ _KNOWN: MutableMapping[Tensor, tuple[int, Mask]] = WeakTensorKeyDictionary()
 
 
 def prepare_masks(masks: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> dict[str, Mask]:
-    """Validate masks and move them to their parameters' devices.
-
-    Args:
-        masks: name → bool tensor, True where an entry is kept; a parameter that is not named is kept whole.
-        parameters: name → trainable parameter.
-
-    Raises:
-        InvalidArgumentError: a name is not a trainable parameter, or a mask has the wrong dtype or shape.
-    """
+    """Validate masks, name → bool tensor of the parameter's shape, and move them to their parameters' devices."""
     found = {}
     for name, kept in masks.items():
         parameter = parameters.get(name)

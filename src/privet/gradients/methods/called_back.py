@@ -48,13 +48,9 @@ def watch(mode: TorchFunctionMode, function: Callable[..., Any]) -> Callable[...
 
 
 def call_higher_order(mode: TorchFunctionMode, operator: Any, args: Any, options: Any) -> Any:
-    """Call an operator that takes functions, such as `torch.cond`.
+    """Call an operator that takes functions, such as `torch.cond`: control flow as Python's, others if they use no parameter.
 
-    torch lifts what these functions use besides their arguments only when it compiles them: without, it would have no gradient.
-    So control flow runs as Python's, and the functions of other operators must use nothing that is trained.
-
-    Raises:
-        UnsupportedModelError: the functions use parameters.
+    torch lifts what such functions use only when it compiles them: else, a parameter would have no gradient.
     """
     flow = CONTROL_FLOW.get(operator.name())
     if flow is not None:
@@ -118,10 +114,7 @@ def dispatches_to_user(kind: type) -> bool:
 
 @functools.cache
 def has_own_operators(kind: Any) -> bool:
-    """Return whether operators below autograd call a class of another library, with the physical batch.
-
-    Those of torchao compute row by row.
-    """
+    """Return whether operators below autograd call another library's class with the physical batch; torchao's go row by row."""
     own = kind.__torch_dispatch__ is not Tensor.__torch_dispatch__
     return own and kind.__module__.partition(".")[0] not in ("torch", "privet", "torchao")
 

@@ -71,12 +71,9 @@ def _is_watched(func: Any, name: str) -> bool:
 
 
 class GuardedCalls(TorchFunctionMode):
-    """Intercepts torch calls in every pass, over a whole batch or a single example.
-
-    Refuses writes to parameters and calls of backward(), and takes random numbers from the pass.
+    """Intercepts torch calls in every pass: refuses writes to parameters and backward(), takes random numbers from the pass.
 
     Args:
-        guard: of the model.
         draw: random numbers of the current example; None where the global generators are seeded for it.
     """
 
@@ -223,12 +220,7 @@ _SCRIPTS: list[Place] = [
 
 
 class SharedCalls(GuardedCalls):
-    """Intercepts torch calls in a pass over several examples, or clients, each of which user code sees alone inside vmap.
-
-    Args:
-        guard, draw: as for `GuardedCalls`.
-        examples: number of examples in the pass.
-    """
+    """Intercepts torch calls in a pass over several examples, or clients, each of which user code sees alone inside vmap."""
 
     def __init__(self, guard: Guard, draw: Draw | None, examples: int) -> None:
         super().__init__(guard, draw)

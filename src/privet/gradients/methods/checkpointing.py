@@ -24,12 +24,9 @@ _reruns: list[tuple[int, Callable[[], Rerun]]] = []
 def patch_recomputation(make_rerun: Callable[[], Rerun]) -> Iterator[None]:
     """Return a context that controls how checkpointed parts (`use_reentrant=False`) of a model are recomputed.
 
-    torch stores the function and its arguments, and calls it when a saved tensor is needed; the arguments are tensors of one
-    example, which are invalid outside vmap.
-
+    torch calls the part's function again with its arguments, tensors of one example that are invalid outside vmap.
     Args:
-        make_rerun: called when a part begins; returns a function that recomputes the part: (function without arguments) → its
-            result.
+        make_rerun: called when a part begins; returns (function without arguments) → its result, which recomputes it.
     """
     wrap_for_good(_WATCHED)
     entry = threading.get_ident(), make_rerun

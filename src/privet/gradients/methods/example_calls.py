@@ -46,9 +46,6 @@ class ExampleCalls(SharedCalls):
     """Intercepts torch calls in a pass over a physical batch, where user code sees one example inside vmap.
 
     Args:
-        guard: of the model.
-        recorder: of the pass.
-        draws: of the pass.
         batched_from_the_start: whether new tensors are created per example, as the model may write into them.
     """
 

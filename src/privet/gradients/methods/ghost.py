@@ -41,10 +41,6 @@ from privet.gradients.methods.tape import Tape
 class Program:
     """The model and loss that are differentiated, and their properties found so far.
 
-    Args:
-        model, loss_fn: user code: (model, batch) → (B,) losses.
-        parameters: name → trainable parameter.
-
     Attributes:
         writes_into_new_tensors: whether the model was found to write values of an example into tensors that it creates, which
             must then be created per example.
@@ -71,7 +67,6 @@ def compute_losses(
     """Return the losses of a physical batch, (B, 1), with their graph.
 
     Args:
-        program: model and loss to run.
         examples: the batch; user code receives copies, so that writes to them are discarded.
         recorder: of the pass; it may follow no parameters.
         run: one example as user code sees it → its losses, (1,).
@@ -120,13 +115,7 @@ def _make_rerun(program: Program, calls: ExampleCalls, recorder: Recorder) -> Ca
 
 
 def record(program: Program, examples: Examples, draws: Draws, *, batched_from_the_start: bool = False) -> Tape:
-    """Return the tape of one forward and one backward pass; a compiled model runs eagerly.
-
-    Args:
-        program: model and loss to differentiate.
-        examples: the physical batch, B ≥ 1.
-        draws: random numbers of the pass.
-        batched_from_the_start: whether new tensors and buffers are created per example.
+    """Return the tape of one forward and one backward pass over B ≥ 1 examples; a compiled model runs eagerly.
 
     Raises:
         SplitError: examples differ in a value that controls the model.

@@ -32,17 +32,7 @@ from privet.gradients.methods.tape import Tape
 
 
 def differentiate(program: Program, examples: Examples, draws: Draws, seed: int) -> Tape:
-    """Return the tape of a single example.
-
-    Args:
-        program: model and loss to differentiate.
-        examples: exactly one.
-        draws: random numbers of the pass.
-        seed: of the global generators, from which user code may also draw; call inside `preserve_generators`.
-
-    Raises:
-        Exception: whatever user code raises for this example.
-    """
+    """Return the tape of a single example; call inside `preserve_generators`: user code may draw from the global generators."""
     seed_generators(seed)
     began = begin_graph()
     batch = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, examples.get(0))
@@ -80,9 +70,7 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int)
 def _read_graph(program: Program, total: Tensor, began: int) -> None:
     """Note reentrant checkpoints in the graph of a loss, which hide their parameters.
 
-    Raises:
-        UnsupportedModelError: the graph has a node from before this example, whose backward pass would free it for later
-            examples; this does not depend on the example.
+    Refuse nodes from before this example, which its backward pass would free for later examples; no example decides on that.
     """
     nodes = list(iter_nodes([total.grad_fn]))
     if any(is_older(node, began) for node in nodes):
@@ -95,14 +83,7 @@ def _read_graph(program: Program, total: Tensor, began: int) -> None:
 
 
 def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor | None]:
-    """Return the gradients of a scalar, converted to dense where an embedding makes them sparse; None for unused parameters.
-
-    No tensor's `.grad` changes.
-
-    Args:
-        total: the scalar.
-        ends: graph edges of the parameters.
-    """
+    """Return a scalar's gradients at graph edges of parameters, dense, None for unused ones; no tensor's `.grad` changes."""
     if not total.requires_grad:
         return [None] * len(ends)
     start = [get_gradient_edge(total)]
@@ -110,10 +91,7 @@ def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor 
 
 
 def backward_gradients(total: Tensor, program: Program) -> list[Tensor | None]:
-    """Compute `plain_gradients` for models with reentrant checkpoints.
-
-    These support only a backward pass that fills `.grad`, which is restored afterwards.
-    """
+    """Compute `plain_gradients` for models with reentrant checkpoints, which only fill `.grad`; it is restored afterwards."""
     if not total.requires_grad:
         return [None] * len(program.parameters)
     with _set_aside_gradients(total, program):
@@ -127,10 +105,7 @@ def _to_dense(gradient: Tensor | None) -> Tensor | None:
 
 @contextlib.contextmanager
 def _set_aside_gradients(total: Tensor, program: Program) -> Iterator[None]:
-    """Return a context in which all tensors that a backward pass may reach have no `.grad`, and no hook that waits for it.
-
-    Both are restored on exit. No other backward pass runs such hooks, because none fills `.grad`.
-    """
+    """Return a context in which all tensors that a backward pass may reach have no `.grad`, and no hook that waits for it."""
     reached = {id(p): p for p in (*program.parameters.values(), *program.guard.iter_parameters())}
     reached |= {id(node.variable): node.variable for node in iter_nodes([total.grad_fn]) if hasattr(node, "variable")}
     before = [(tensor, tensor.grad, tensor._post_accumulate_grad_hooks) for tensor in reached.values()]

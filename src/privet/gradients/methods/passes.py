@@ -36,17 +36,14 @@ class Passes:
     """The passes over a batch.
 
     Args:
-        program: model and loss to differentiate.
-        seeds: source of seeds.
         method: "auto" or "ghost": all examples of a pass at once, and the loop for those that cannot be; "loop": one example at a
             time. "ghost" raises where "auto" falls back, unless `skip_errors` is set.
         past: parameter sets with coefficients; the gradients at these are added.
         skip_errors: whether an example whose own computation raises contributes zero instead of raising.
-
-    Attributes:
-        draws: of the pass whose tape was last yielded.
         looped: number of examples computed by the loop.
         groups: number of passes.
+    Attributes:
+        draws: of the pass whose tape was last yielded.
     """
 
     program: Program
@@ -61,8 +58,7 @@ class Passes:
     def tapes(self, examples: Examples) -> Iterator[tuple[Tensor, Tape]]:
         """Yield positions of examples, and their tape, until the batch is covered.
 
-        Parts wait in a list, and no call is nested in another: however other examples behave, user code runs equally deep in the
-        stack, whose limit a recursive model may meet.
+        Parts wait in a list: user code runs equally deep in the stack, which a recursive model may fill, for all splits.
         """
         if not examples.count:
             return
@@ -150,10 +146,7 @@ def _select(
 
 
 def _positions(count: int) -> Tensor:
-    """Return 0, 1, …, count - 1, which nobody writes to: made anew, it would take as long as a small product.
-
-    Inside of a mode, which could return anything, it is not kept.
-    """
+    """Return 0, 1, …, count − 1, kept because a new tensor takes as long as a small product; new inside a mode of the user's."""
     return torch.arange(count, device="cpu") if has_modes() else _known_positions(count)
 
 
@@ -169,7 +162,7 @@ def _restart(draws: Sequence[Draws], index: Tensor) -> list[Draws]:
 def _add_tapes(one: Tape, other: Tape, coefficient: float) -> Tape:
     """Return the tape of each example's gradients on one tape plus a multiple of those on another.
 
-    They are multiplied, not the losses: a backward pass of the user's need not be linear.
+    Not the gradients of a multiple of the loss: a backward pass of the user's need not be linear.
     """
     grads = dict(one.grads)
     for name, grad in other.grads.items():

@@ -20,11 +20,7 @@ Past = Sequence[tuple[float, Mapping[str, Tensor]]]
 
 
 def check_past(past: Past, parameters: Mapping[str, Tensor]) -> None:
-    """Refuse parameter sets that are not those of the model.
-
-    Raises:
-        InvalidArgumentError: a set has other names or shapes, or a coefficient is not a finite number.
-    """
+    """Refuse parameter sets that are not those of the model, and coefficients that are not finite."""
     expected = {name: parameter.shape for name, parameter in parameters.items()}
     for coefficient, values in past:
         real("past", coefficient, "Each set comes as (coefficient, {name: tensor}).")

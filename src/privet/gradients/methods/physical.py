@@ -26,13 +26,9 @@ _running: list[None] = []
 
 @contextlib.contextmanager
 def forbid_user_code_on_physical_batch() -> Iterator[None]:
-    """Return a context that refuses user code to which torch would pass physical tensors.
+    """Return a context in which user code to which torch would pass physical tensors raises an `UntraceableError` instead.
 
-    Batching rules that torch generates see one example. Hooks of torch's own, such as those of checkpoints and of
-    `save_on_cpu`, are allowed.
-
-    Raises:
-        UntraceableError: on entry or inside, before user code receives a tensor.
+    Batching rules that torch generates see one example; hooks of torch's own, such as those of checkpoints, are allowed.
     """
     wrap_for_good(*_WATCHED)
     _running.append(None)

@@ -33,7 +33,6 @@ class Tape:
     """Per-example gradients of all parameters for the same B examples.
 
     Args:
-        examples: B.
         parameters: name → parameter, every trainable one.
         grads: name → per-example gradient; an unused parameter is missing and contributes zero.
     """
@@ -78,8 +77,7 @@ class Tape:
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
         """Return Σᵢ wᵢ·gᵢ for every parameter, with weights (G, B).
 
-        With `last`, each per-example gradient is freed as soon as its sum is computed, so that not all factors and all sums are
-        in memory together.
+        With `last`, each per-example gradient is freed as soon as its sum is computed, so that memory holds less at once.
         """
         with full_precision(self.device):
             return self._weighted_sum(groups, weights, last=last)
@@ -127,13 +125,10 @@ def precise_norms(tape: Tape, groups: Groups) -> Tensor:
 
 
 def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the clipped sum, including the rule's statistics, and the norms that it was clipped by; the tape is consumed.
+    """Return name → Σᵢ wᵢ·gᵢ and the rule's statistics, and the norms of clipping, (G, B) float64; the tape is consumed.
 
     Examples whose norm float32 cannot represent or resolve are recomputed and summed in float64. Those whose gradient is not
-    finite even there contribute exactly zero: they are excluded from the sum, as 0·∞ would be NaN.
-
-    Returns:
-        Name → Σᵢ wᵢ·gᵢ for parameters and statistics, and the norms, (G, B) float64 (infinite where the gradient is not finite).
+    finite even there contribute exactly zero: they are excluded from the sum, as 0·∞ would be NaN; their norm is infinite.
     """
     with full_precision(tape.device):
         return _clip(tape, rule, groups)

@@ -65,13 +65,7 @@ def disable_inner_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
-    """Return the losses of a plain batch, with constant random numbers and isolated state.
-
-    Args:
-        program: model and loss.
-        batch: plain.
-        seed: of draws that cannot be made constant.
-    """
+    """Return the losses of a plain batch, with constant random numbers, or draws with a seed, and isolated state."""
     seed_generators(seed)
     steady = _ConstantCalls(program.guard, _ConstantDraw())
     with torch.no_grad(), force_eager(), disable_inner_dropout(program.model), program.guard.isolate(), steady:
@@ -79,13 +73,7 @@ def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
 
 
 def find_differing_losses(program: Program, examples: Examples, joined: Any) -> tuple[Tensor, Tensor] | None:
-    """Return the losses of single examples and of a batch if they differ; None if they agree or cannot be compared.
-
-    Args:
-        program: model and loss.
-        examples: public examples of one structure.
-        joined: the same examples as one plain batch.
-    """
+    """Return the losses of single public examples and of a batch if they differ; None if they agree or cannot be compared."""
 
     def alone_with(seed: int) -> Tensor:
         each = (_compute_losses(program, clone_batch(examples.get(position)), seed) for position in range(examples.count))
@@ -125,11 +113,7 @@ def clone_batch(batch: Any) -> Any:
 
 
 def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
-    """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss.
-
-    Raises:
-        UnsupportedModelError: the loss of an example depends on others.
-    """
+    """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss."""
     if examples.count < 2 or not is_joinable(examples):
         return
     generator = torch.Generator().manual_seed(0)

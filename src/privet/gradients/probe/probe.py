@@ -52,11 +52,7 @@ class _UnsuitableInputError(UnsupportedModelError):
 
 
 def refuse_batch_statistics(model: nn.Module) -> None:
-    """Refuse layers that are known to normalise over the batch.
-
-    Raises:
-        UnsupportedModelError: a batch normalisation layer is in training mode, whether or not it is trainable.
-    """
+    """Refuse batch normalisation layers in training mode, whether or not they are trainable."""
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
             raise UnsupportedModelError(
@@ -66,11 +62,7 @@ def refuse_batch_statistics(model: nn.Module) -> None:
 
 
 def refuse_foreign_parameters(model: nn.Module, loss_fn: LossFunction) -> None:
-    """Refuse a criterion with trainable parameters that are not the model's: they would not be clipped, noised or trained.
-
-    Raises:
-        UnsupportedModelError: the criterion has such parameters; the message names them.
-    """
+    """Refuse a criterion with trainable parameters that are not the model's: they would not be clipped, noised or trained."""
     own = {id(parameter) for parameter in model.parameters()}
     if not isinstance(loss_fn, nn.Module):
         return
@@ -90,18 +82,12 @@ def probe(
     public: bool = False,
     method: str = "auto",
 ) -> str:
-    """Check a model and a loss on made-up examples, and return the fastest method that is correct for them.
+    """Check a model and a loss on made-up examples; return the fastest method that is correct for them, "ghost" or "loop".
 
     Args:
         model: the module, in the mode in which it will be trained; it is not changed.
-        loss_fn: (model, batch) → (B,) losses.
         batches: groups of examples with the real structure, shapes and types; their content is used only if `public`.
-        public: whether the content of the examples is public.
         method: "auto", "ghost" or "loop".
-
-    Returns:
-        "ghost" or "loop".
-
     Raises:
         UnsupportedModelError: the loss of an example depends on others, the loss does not depend on the model, state outlives a
             pass, or the requested method gives other gradients than plain autograd. The message names the cause.
@@ -125,10 +111,9 @@ def probe_first_suitable(
     *,
     quiet: bool = False,
 ) -> str:
-    """Check a model and a loss on the first of several inputs on which they run, and return the method, as `probe` does.
+    """Check a model and a loss, as `probe` does, on the first of several inputs on which they run.
 
     Args:
-        model, loss_fn, method: as for `probe`.
         attempts: inputs, each of several groups of examples, made up or public. A program that is made for lengths or for
             probabilities fails on the first, say.
         what: an example is, for messages.
@@ -190,11 +175,7 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
 
 
 def _loop_gradients(program: Program, examples: Examples, what: str, *, quiet: bool) -> list[dict[str, Tensor]]:
-    """Return every example's gradients of the used parameters, computed by the loop with the same random seed.
-
-    Raises:
-        UnsupportedModelError: user code raises on this input.
-    """
+    """Return every example's gradients of the used parameters, computed by the loop with the same random seed."""
     try:
         return [_gradients(tape) for _, tape in Passes(program, lambda: 0, "loop").tapes(examples)]
     except PrivetError:
@@ -253,14 +234,9 @@ def _batched_tensors() -> list[Tensor]:
 
 
 def refuse_survivors(older: list[Tensor]) -> None:
-    """Refuse a model or loss that keeps a tensor of a completed pass.
+    """Refuse a model or loss that keeps a batched tensor of a completed pass, besides those that were there before it.
 
-    Args:
-        older: batched tensors that existed before the pass.
-
-    Raises:
-        UnsupportedModelError: a Python object refers to another one. Tensors held only by torch's graphs are allowed, as user
-            code cannot reach them.
+    Tensors held only by torch's graphs are allowed, as user code cannot reach them.
     """
     known = set(map(id, older))
     gc.collect()
@@ -308,11 +284,7 @@ def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: 
 
 
 def _is_ghost_right(program: Program, examples: Examples, older: list[Tensor], *, required: bool) -> bool:
-    """Return whether one pass over all examples gives the loop's gradients and norms, with the same random numbers.
-
-    Raises:
-        UnsupportedModelError: it does not, and the method is required.
-    """
+    """Return whether one pass over all examples gives the loop's gradients and norms, with the same random numbers."""
     problem = ""
     passes = Passes(program, draw_torch_seed)
     try:

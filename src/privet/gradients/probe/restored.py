@@ -29,12 +29,7 @@ _SIZED = (list, dict, set, deque)
 
 
 def warn_of_restored(program: Program, examples: Examples) -> None:
-    """Warn of what the model or the loss changes in modules and in names of functions, which has no effect in training.
-
-    Args:
-        program: model and loss.
-        examples: public or made up; the first two are run.
-    """
+    """Warn of what the model or the loss changes in modules and in names of functions, which has no effect in training."""
     names = find_restored(program, examples)
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -47,10 +42,9 @@ def warn_of_restored(program: Program, examples: Examples) -> None:
 
 
 def find_restored(program: Program, examples: Examples) -> list[str]:
-    """Return what changes when the model and the loss run on an example: names of buffers, of attributes, and of functions.
+    """Return what changes when the program runs on an example: names of buffers, attributes and functions; none if it fails.
 
-    Empty if they fail. Left out is what Privet itself changes between steps, the vectors of spectral norm, and a tensor that is
-    computed anew but is the same for two examples, such as a mask that is kept.
+    Left out is what Privet changes between steps (spectral norm), and a tensor made anew that is the same for two examples.
     """
     try:
         runs = [_run(program, examples, position) for position in range(min(2, examples.count))]

@@ -39,26 +39,15 @@ _DEEPEST = 8
 
 @dataclasses.dataclass(frozen=True)
 class _Maker:
-    """Makes up values.
+    """Makes up values."""
 
-    Args:
-        kind: of numbers, a place in `KINDS`.
-        generator: of the numbers.
-        kept: ids of objects that stay.
-        public: whether the given values are public, so that only tensors and arrays change.
-    """
-
-    kind: int
+    kind: int  # of numbers, a place in `KINDS`
     generator: torch.Generator
-    kept: Collection[int] = frozenset()
-    public: bool = False
+    kept: Collection[int] = frozenset()  # ids of objects that stay
+    public: bool = False  # whether the given values are public, so that only tensors and arrays change
 
     def make(self, leaf: Any, depth: int = 0) -> Any:
-        """Return a made-up value in place of a leaf, of which only the type and shape are used.
-
-        Raises:
-            UnsupportedModelError: the value holds something else than attributes.
-        """
+        """Return a made-up value in place of a leaf, of which only the type and shape are used."""
         own: Any = type(leaf)
         if id(leaf) in self.kept or own in _STRUCTURE:
             return leaf
@@ -100,18 +89,10 @@ class _Maker:
 
 
 def make_synthetic(examples: Examples, count: int, seed: int = 0, kind: int = 0, kept: Collection[int] = frozenset()) -> Examples:
-    """Return made-up examples with the structure of given ones.
+    """Return `count` made-up examples with the structure, shapes and types of given ones.
 
     Tensors, arrays and the attributes of plain objects are filled by `KINDS[kind]`, and booleans with true. Python's numbers
-    become 1, and text the letter a.
-
-    Args:
-        examples: give structure, shapes and types.
-        count: number of made-up examples.
-        seed: of their content.
-        kind: of their numbers.
-        kept: ids of objects that stay because all examples share them (`common_objects`).
-
+    become 1, and text the letter a. Objects whose ids are `kept` stay, because all examples share them (`common_objects`).
     Raises:
         UnsupportedModelError: there is another object, which cannot be made up.
     """
@@ -136,16 +117,9 @@ def common_objects(groups: Iterable[Examples]) -> frozenset[int]:
 
 
 def make_synthetic_items(item: Any, count: int, kind: int = 0, *, public: bool = False) -> list[Any]:
-    """Return made-up items of a data set with the structure of a given one.
+    """Return `count` made-up items of a data set with the structure of a given one.
 
-    Args:
-        item: gives structure, shapes and types.
-        count: number of made-up items.
-        kind: of their numbers, as for `make_synthetic`.
-        public: whether text, and objects that cannot be made up, stay: the item is itself made up.
-
-    Raises:
-        UnsupportedModelError: the item is not public and holds an object that cannot be made up.
+    If `public`, text and objects that cannot be made up stay: the item is itself made up. Otherwise, such objects are refused.
     """
     maker = _Maker(kind, torch.Generator().manual_seed(1), public=public)
 

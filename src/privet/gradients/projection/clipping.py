@@ -19,12 +19,9 @@ from privet.gradients.projection.directions import Directions
 
 
 def clip_projected(tape: Tape, rule: Projected, groups: Groups, directions: Directions) -> tuple[dict[str, Tensor], Tensor]:
-    """Return the sum weighted by estimated norms, and the estimates.
+    """Return the sum weighted by estimated norms, and the estimates, (1, B) float64.
 
     An example whose estimate or gradient is not finite, or too long to be weighted in float32, contributes exactly zero.
-
-    Returns:
-        Name → Σᵢ wᵢ·gᵢ, and the estimates, (1, B) float64 (infinite for a zero contribution).
     """
     norms = estimate_norms(tape, rule.projections, directions)[None]
     norms = norms.where(norms < LONG, torch.inf)

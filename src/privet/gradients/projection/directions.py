@@ -23,13 +23,10 @@ _AT_ONCE = 1 << 24  # numbers of a block of directions: 64 MiB in float32
 
 
 class Directions:
-    """Directions with independent standard normal entries, determined by a key.
+    """Directions with independent standard normal entries, determined by a key of 4 random 64-bit words, the system's if None.
 
-    The key has 256 bits and is drawn for one step, so no example can be chosen to be orthogonal to the directions. Many
-    directions of a large model are regenerated on each use: storing them would take as much memory as that many models.
-
-    Args:
-        words: 4 random 64-bit words; from the operating system if None.
+    The key is drawn for one step, so no example can be chosen to be orthogonal to the directions. Many directions of a large
+    model are regenerated on each use: storing them would take as much memory as that many models.
     """
 
     def __init__(self, words: NDArray[np.uint64] | None = None) -> None:

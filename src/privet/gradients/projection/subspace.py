@@ -25,8 +25,6 @@ class Subspace:
     """An orthonormal basis of a subspace for each group of parameters. It is public.
 
     Args:
-        rule: the rule that uses it.
-        parameters: name → trainable parameter.
         bases: of every group of the rule's subspaces, (p, k), with parameters in order and flattened.
     """
 
@@ -48,8 +46,7 @@ class Subspace:
     def split(self, tape: Tape) -> Iterator[tuple[slice, Tape]]:
         """Yield positions and tapes of embeddings Bᵀg and residuals g − B(Bᵀg), formed in blocks of examples.
 
-        Every number of an example is computed from that example's gradient alone, up to rounding of ‖g‖. Residuals are formed
-        before their norm is taken, rather than computed from ‖g‖² − ‖Bᵀg‖², which would lose small ones to rounding.
+        Residuals are formed before their norm is taken: from ‖g‖² − ‖Bᵀg‖², small ones would be lost to rounding.
         """
         for where, part in _blocks(tape):
             yield where, self._split_at_once(part)
@@ -91,13 +88,9 @@ def find_subspace(
 
     Every iteration maps an orthonormal L to the orthonormalised Gᵀ(G L), where the rows of G are the gradients of the anchors,
     starting from random L. Gradients are formed in blocks and not kept.
-
     Args:
-        rule: the rule that uses it.
-        parameters: name → trainable parameter.
         anchors: yields the tapes of the anchors; called for each iteration. Anchors whose gradient is not finite are left out.
         generator: of the random start, on the CPU.
-
     Source:
         Yu et al. 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private Learning",
         Algorithm 2.

@@ -29,10 +29,7 @@ def count_numbers(geometry: Geometry, x: Tensor) -> int:
 
 
 def form_gradients(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
-    """Return the gradients of a block of examples, (b, C, *space) and (b, C, *positions) → (b, C, taps).
-
-    Computed channels last, so that each product runs over all channels at once.
-    """
+    """Return the gradients of a block, (b, C, *space) and (b, C, *positions) → (b, C, taps), over all channels at once."""
     padded, grad = geometry.pad_channels_last(x), grad.movedim(1, -1).contiguous()
     taps = list(itertools.product(*map(range, geometry.kernel)))
     gradients, products = x.new_empty(len(taps), len(x), x.shape[1]), torch.empty_like(grad)

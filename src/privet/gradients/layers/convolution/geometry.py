@@ -20,17 +20,11 @@ _LARGE = 1 << 15
 
 @dataclass(frozen=True)
 class Geometry:
-    """The geometry of a convolution; one entry per spatial dimension.
+    """The geometry of a convolution; one entry per spatial dimension."""
 
-    Args:
-        shape: of the weight, (out, in / groups, *kernel).
-        stride, padding, dilation: per dimension; padding is with zeros, on both sides.
-        groups: number of groups.
-    """
-
-    shape: Sizes
+    shape: Sizes  # of the weight, (out, in / groups, *kernel)
     stride: Sizes
-    padding: Sizes
+    padding: Sizes  # with zeros, on both sides
     dilation: Sizes
     groups: int
 
@@ -64,9 +58,8 @@ class Geometry:
     def patches_of(self, x: Tensor, blocks: Sequence[slice]) -> Iterator[Tensor]:
         """Yield the patches of blocks of examples, of which the first block must be the longest.
 
-        The patches are copied from a strided view of the padded input, in long contiguous runs: of taps and channels, or of
-        positions where those are longer. They are valid until the next block, which reuses the memory: allocation costs as much
-        as the copy. A kernel of one tap needs neither padding nor copy.
+        They are copied from a strided view of the padded input, in long runs of taps and channels, or of positions, and valid
+        until the next block reuses the memory: allocation costs as much as the copy. A kernel of one tap needs neither.
         """
         if math.prod(self.kernel) == 1 and not any(self.padding):
             steps: tuple[slice, ...] = tuple(slice(None, None, stride) for stride in self.stride)
@@ -87,11 +80,7 @@ class Geometry:
             yield seen.view(-1, positions, self.inputs) if last else seen.view(-1, self.inputs, positions).transpose(1, 2)
 
     def _taps_run_longer(self, space: Sizes) -> bool:
-        """Return whether contiguous runs are longer with channels last than with channels first.
-
-        With channels last, a run is the taps of a row with all channels, if there is one group. With channels first, it is the
-        positions of a row, divided by the stride.
-        """
+        """Return whether contiguous runs are longer with channels last (taps of a row, all channels) than first (positions)."""
         taps = self.shape[1] * (self.kernel[-1] if self.groups == 1 and self.dilation[-1] == 1 else 1)
         return taps >= self.positions(space)[-1] / self.stride[-1]
 

@@ -27,16 +27,10 @@ _VECTOR, _MANY = 16, 8
 
 @dataclass(frozen=True, eq=False)
 class ConvGrad(OutputGrad):
-    """Gradients of the kernel of a convolution.
+    """Gradients of the kernel of a convolution."""
 
-    Args:
-        inputs: (B, C, *space).
-        gradients: of the output, (B, out, *positions).
-        geometry: of the convolution.
-    """
-
-    inputs: Tensor
-    gradients: Tensor
+    inputs: Tensor  # (B, C, *space)
+    gradients: Tensor  # of the output, (B, out, *positions)
     geometry: Geometry
 
     @property
@@ -121,10 +115,7 @@ class ConvGrad(OutputGrad):
         return torch.cat([grad.abs_norm_bound().view(-1, self.geometry.groups).sum(1) for _, grad in self._linear_grads()])
 
     def _linear_grads(self) -> Iterator[tuple[slice, LinearGrad]]:
-        """Yield blocks of examples, and their gradients as those of a linear map of patches, (block·groups, T, …).
-
-        They are valid until the next block, whose patches reuse the memory.
-        """
+        """Yield blocks of examples, and their gradients as those of a linear map of patches; valid until the next block."""
         cut = blocks(self.examples, self.numel_per_example, self.device)
         for block, patches in zip(cut, self.geometry.patches_of(self.inputs, cut), strict=True):
             yield block, LinearGrad(patches, self.geometry.split_groups(self.gradients[block]).transpose(1, 2))

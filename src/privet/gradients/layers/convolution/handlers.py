@@ -25,17 +25,11 @@ from privet.gradients.layers.linear import is_complex
 
 @dataclass(frozen=True)
 class _Layer:
-    """A call of a convolution.
+    """A call of a convolution."""
 
-    Args:
-        function: that the user called, so that autocast applies to it.
-        geometry: of the convolution; for a transposed convolution, of the convolution that it transposes.
-        output_padding: of a transposed convolution, else None.
-    """
-
-    function: Callable[..., Tensor]
-    geometry: Geometry
-    output_padding: Sizes | None = None
+    function: Callable[..., Tensor]  # that the user called, so that autocast applies to it
+    geometry: Geometry  # of the convolution, or of the one that it transposes
+    output_padding: Sizes | None = None  # of a transposed convolution
 
     def output(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return the function's output."""
@@ -90,10 +84,7 @@ def _sizes(value: int | tuple[int, ...], dimensions: int) -> Sizes:
 def _read_settings(
     shape: Sizes, stride: Any, padding: Any, output_padding: Any, dilation: Any, groups: int
 ) -> tuple[Geometry, Sizes, Sizes]:
-    """Return the geometry, the output padding, and by how much the input is padded on one side first.
-
-    The padding that preserves the size of the input may be odd.
-    """
+    """Return the geometry, the output padding, and by how much the input is padded on one side first: "same" may be odd."""
     kernel = shape[2:]
     steps, extra, spread = (_sizes(value, len(kernel)) for value in (stride, output_padding, dilation))
     odd: Sizes = ()
@@ -115,10 +106,7 @@ def _make_handler(function: Callable[..., Tensor], names: Sequence[str]) -> Call
     def handler(
         recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None, *settings: Any, **named: Any
     ) -> Tensor | None:
-        """Follow a convolution.
-
-        None if the output padding of a transposed one is at least the stride: it would have more positions than the input.
-        """
+        """Follow a convolution; None if a transposed one, padded by its stride, has more positions than the input."""
         rows = _rows(recorder, input, weight, bias)
         if rows is None:
             return None

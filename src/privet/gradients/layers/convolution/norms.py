@@ -35,25 +35,15 @@ _TILE = 16
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes that determine costs, for one group of one example.
+    """Sizes that determine costs, for one group of one example."""
 
-    Args:
-        inputs: d, elements of a patch.
-        outputs: p, output channels.
-        positions: T.
-        channels: elements of a pixel.
-        pixels: S.
-        taps: size of the kernel along each spatial dimension.
-        gram: whether the Gram matrix of the patches follows from that of the pixels.
-    """
-
-    inputs: int
-    outputs: int
-    positions: int
-    channels: int
-    pixels: int
-    taps: tuple[int, ...]
-    gram: bool
+    inputs: int  # d, elements of a patch
+    outputs: int  # p, output channels
+    positions: int  # T
+    channels: int  # elements of a pixel
+    pixels: int  # S
+    taps: tuple[int, ...]  # size of the kernel along each spatial dimension
+    gram: bool  # whether the Gram matrix of the patches follows from that of the pixels
 
     @staticmethod
     def of(geometry: Geometry, x: Tensor, grad: Tensor) -> Shape:
@@ -165,12 +155,7 @@ def is_keeping_cheaper(shape: Shape) -> bool:
 
 
 def squared_kernel_norms(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
-    """Return the squared norm of every example's gradient of the kernel, (B,) float64, by the cheapest method.
-
-    Args:
-        x: inputs, (B, C, *space).
-        grad: output gradients, (B, out, *positions).
-    """
+    """Return every example's squared norm, (B,) float64, from (B, C, *space) and (B, out, *positions), by the cheapest method."""
     return measure(cheapest_method(Shape.of(geometry, x, grad)), geometry, x, grad)
 
 

@@ -23,21 +23,12 @@ from privet.gradients.layers.embedding.kernels import load_kernels
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingGrad(OutputGrad):
-    """Gradients of a table of V rows looked up at T positions: gₜ is added to row iₜ.
+    """Gradients of a table of V rows looked up at T positions: gₜ is added to row iₜ."""
 
-    Norms and sums are computed by `kernels`, in C++ where a compiler is available.
-
-    Args:
-        indices: iₜ, (B, T).
-        gradients: gₜ, (B, T, d), with any strides: after a sum or a mean, all positions share one gradient.
-        size: V.
-        padding: index in [0, V) whose row has no gradient, whatever gₜ is at its positions; None for none.
-    """
-
-    indices: Tensor
-    gradients: Tensor
-    size: int
-    padding: int | None = None
+    indices: Tensor  # iₜ, (B, T)
+    gradients: Tensor  # gₜ, (B, T, d), with any strides: after a sum or a mean, all positions share one gradient
+    size: int  # V
+    padding: int | None = None  # index in [0, V) whose row has no gradient, whatever gₜ is
 
     @property
     def numel_per_example(self) -> int:
@@ -83,14 +74,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor | None:
-    """Follow `F.embedding`.
-
-    None for a per-example table. Shared indices, such as position ids, count once for every example.
-
-    Raises:
-        UnsupportedModelError: `max_norm` would write to the table, and so reveal which rows were looked up.
-        UntraceableError: `scale_grad_by_freq` divides by counts over the positions of an example.
-    """
+    """Follow `F.embedding`; None for a per-example table. Shared indices, such as position ids, count once for every example."""
     if max_norm is not None:
         raise UnsupportedModelError(
             "an embedding with max_norm writes to its table in the forward pass, where no noise is added; remove max_norm, or "
@@ -108,10 +92,7 @@ def embedding(
 
 
 def look_up(recorder: Recorder, indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """Return the rows of a followed table at indices (B, …).
-
-    The backward pass raises if the indices were overwritten, as in torch.
-    """
+    """Return the rows of a followed table at indices (B, …), which must not be overwritten before the backward pass."""
     batch, size = recorder.examples, weight.shape[0]
 
     def record(indices: Tensor, grad: Tensor) -> None:

@@ -63,12 +63,7 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor | None:
-    """Follow `F.embedding_bag`: bags (B, n, T), or bags (B, T) with offsets shared by all examples.
-
-    Raises:
-        UnsupportedModelError: `max_norm` would write to the table, and so reveal which rows were looked up.
-        UntraceableError: gradients are scaled by frequencies, or the table or the offsets are per example.
-    """
+    """Follow `F.embedding_bag`: bags (B, n, T), or bags (B, T) with offsets shared by all examples."""
     if max_norm is not None:
         raise UnsupportedModelError(
             "an embedding bag with max_norm writes to its table in the forward pass, where no noise is added; remove max_norm"

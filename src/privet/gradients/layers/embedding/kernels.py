@@ -23,13 +23,7 @@ _NO_PADDING = -(2**63)
 
 @dataclass(frozen=True)
 class Sums:
-    """The two functions of `reference`, in one of two implementations that are equal up to rounding.
-
-    Args:
-        measure: indices, gradients, padding → squared norms, and a bound on the rounding of gradients.
-        weighted_sum: indices, gradients, weights, size, padding → the sum.
-        description: which implementation it is, and why.
-    """
+    """The two functions of `reference`, in one of two implementations that are equal up to rounding."""
 
     measure: Callable[[Tensor, Tensor, int | None], tuple[Tensor, Tensor]]
     weighted_sum: Callable[[Tensor, Tensor, Tensor, int, int | None], Tensor]
@@ -41,11 +35,7 @@ IN_TORCH = Sums(reference.measure, reference.weighted_sum, "torch")
 
 @functools.cache
 def load_kernels() -> Sums:
-    """Return the compiled implementation, or the one in torch if there is none; decided once per process.
-
-    >>> load_kernels().description.split(":")[0] in ("compiled", "torch")
-    True
-    """
+    """Return the compiled implementation, or the one in torch if there is none; decided once per process."""
     return trusted(IN_TORCH, _SOURCE, _bind, is_consistent)
 
 

@@ -24,15 +24,7 @@ def measure(indices: Tensor, gradients: Tensor, padding: int | None) -> tuple[Te
 
     The bound is Σₜ |gₜ|·(1 + cₜ/2) units in the last place, where cₜ positions have the index of t. Adding c terms to a row
     sequentially has an error of up to c/2 units of the sum of their sizes, and comes close to it for equal terms: with one token
-    at 4000 positions under a mean, a float32 sum exceeded the clipping bound by 6·10⁻⁵.
-
-    Source:
-        Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
-
-    Args:
-        indices: iₜ, (B, T).
-        gradients: gₜ, (B, T, d).
-        padding: index whose positions are ignored, or None.
+    at 4000 positions under a mean, a float32 sum exceeded the clipping bound by 6·10⁻⁵ (Higham 2002, section 4.2).
     """
     if is_shared(gradients):
         return _measure_shared(indices, gradients[:, 0], padding)
@@ -53,18 +45,10 @@ def abs_norm_bound(indices: Tensor, gradients: Tensor, padding: int | None) -> T
 
 
 def weighted_sum(indices: Tensor, gradients: Tensor, weights: Tensor, size: int, padding: int | None) -> Tensor:
-    """Return Σᵢ wᵢ·gᵢ, (V, d).
+    """Return Σᵢ wᵢ·gᵢ, (V, d), with the terms of one example added before those of others.
 
-    The terms of one example are added before those of others: each of them would be rounded to the precision of the sum so far,
-    which is larger than the example's own. With one token at 3639 positions of 600 examples, one example moved a float32 sum by
-    1.11 bounds.
-
-    Args:
-        indices: iₜ, (B, T), each in [0, V).
-        gradients: gₜ, (B, T, d).
-        weights: wᵢ, (B,).
-        size: V.
-        padding: index whose positions are ignored, or None.
+    Each would else be rounded to the precision of the sum so far, which is larger than the example's own: with one token at
+    3639 positions of 600 examples, one example moved a float32 sum by 1.11 bounds.
     """
     total = gradients.new_zeros(size, gradients.shape[2])
     factors = weights.to(gradients.dtype)[:, None, None]
@@ -104,10 +88,7 @@ def _measure_shared(indices: Tensor, gradients: Tensor, padding: int | None) -> 
 
 
 def _find_slots(indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each example's sorted indices, and slots from 0 to T - 1, one for each index that occurs, (B, T).
-
-    Slots come in the order of sorted indices, and in the order of positions.
-    """
+    """Return each example's sorted indices and, in their order and that of positions, a slot 0 … T − 1 per index, (B, T)."""
     ordered, order, starts = _sort_indices(indices)
     slots = starts.cumsum(1) - 1
     return ordered, slots, torch.empty_like(slots).scatter_(1, order, slots)
