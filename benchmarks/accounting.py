@@ -1,8 +1,8 @@
-"""What a question about ε costs: here, by dp-accounting used as its documentation shows, and by Opacus' PRV accountant.
+"""Time of a query for ε: by Privet, by dp-accounting as its documentation shows, and by Opacus' PRV accountant.
 
     python -m benchmarks.accounting
 
-Seconds are processor time of one thread, the best of several runs; ours start with empty caches unless the row says otherwise.
+Seconds are processor time of one thread, the best of several runs. Privet starts with empty caches unless a row says otherwise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from privet.accounting.queries import composed_epsilon, composed_multiplier
 
 DELTA = 1e-5
 RATE, MULTIPLIER, STEPS, OFTEN = 0.01, 1.0, 10_000, 8
-# As many distinct multipliers as the others get through in seconds; their cost grows in proportion.
+# Distinct multipliers that the others handle in seconds; their cost grows in proportion.
 FEW, MANY = 20, 1000
 # Random plans, the same in every run.
 PLANS, SEED, MOST_EVENTS = 200, 0, 4
@@ -45,7 +45,7 @@ Answer = Callable[[], float]
 
 
 def timed(ask: Answer, times: int, cold: bool = True) -> tuple[float, float]:
-    """Return the answer and the least processor time it took, beginning with empty caches of ours if `cold`."""
+    """Return the answer and the least processor time; Privet starts with empty caches if `cold`."""
     found, best = 0.0, float("inf")
     for _ in range(times):
         if cold:
@@ -125,7 +125,7 @@ def opacus_calibrated() -> float:
 
 
 def every_step() -> float:
-    """Return the mean seconds of asking for ε after every step of a training."""
+    """Return the mean seconds of a query for ε after each step of a training."""
     forget()
     start = time.process_time()
     for step in range(1, STEPS + 1):
@@ -134,7 +134,7 @@ def every_step() -> float:
 
 
 def random_plans() -> list[tuple[list[Event], float]]:
-    """Return plans of one to four kinds of steps, and δ, that dp-accounting can account for too."""
+    """Return plans of one to four kinds of steps, and δ, that dp-accounting covers too."""
     draw = random.Random(SEED)
     return [
         (
@@ -149,7 +149,7 @@ def random_plans() -> list[tuple[list[Event], float]]:
 
 
 def show_random_plans(times: int) -> None:
-    """Print the distribution of the cost of random plans, and how far ours is from dp-accounting's ε for the first of them."""
+    """Print the distribution of times over random plans, and the first plans' difference from dp-accounting's ε."""
     plans = random_plans()
     answers = [timed(ours(events, delta), times) for events, delta in plans]
     seconds = sorted(spent for _, spent in answers)
@@ -161,7 +161,7 @@ def show_random_plans(times: int) -> None:
     for (events, delta), (found, _) in list(zip(plans, answers, strict=True))[:FEW]:
         history = [(event.noise_multiplier, event.sampling_rate, event.count) for event in events]
         theirs.append(timed(dp_accountings(history, delta=delta), 1)[1])
-        # Its usual grid is too coarse for the smallest of them.
+        # Its usual grid is too coarse for the smallest ε.
         ratios.append(found / dp_accounting_epsilon(events, delta=delta) - 1)
     print(
         f"{f'the first {FEW} of them by dp-accounting':56} median {1e3 * statistics.median(theirs):.0f} ms; ours is "

@@ -1,9 +1,9 @@
 """Step time over that of another version of the project: `python -m benchmarks.against TREE`.
 
-TREE is a folder with a whole version, such as `git archive COMMIT | tar x -C TREE` makes. Both versions run in one process and
-take turns, because the time of a step differs by up to a third from process to process with where its memory lies. Their ratio
-differs, too, by up to a tenth, and the version that is loaded first gains a few hundredths; so there are several processes, and
-the versions take turns there as well. Times are processor times; freed memory is kept.
+TREE is a folder with a whole version, as `git archive COMMIT | tar x -C TREE` makes it. Both versions alternate in one process:
+between processes, the location of memory changes the time of a step by up to a third. The ratio still differs by up to a tenth,
+and the version that is loaded first gains a few hundredths. So there are several processes, and the versions take turns in being
+loaded first. Times are processor times; freed memory is kept.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from privet._utils.malloc import keep_freed_memory
 
 HERE = Path(__file__).parents[1]
 _PACKAGES = ("privet", "benchmarks")
-_TIMED = 2  # steps per turn, after one that is not timed and leaves the caches as its own version does
+_TIMED = 2  # steps per turn, after one untimed step that fills the caches
 
 
 @dataclass(frozen=True)
 class Version:
-    """The modules of one version, which are in `sys.modules` while it runs: functions import more when they are called."""
+    """The modules of one version. They are in `sys.modules` while it runs, because functions import when they are called."""
 
     modules: dict[str, ModuleType]
 
@@ -62,7 +62,7 @@ class Version:
         return call()
 
     def step(self, model: str, arm: str, batch: int | None) -> Callable[[], object]:
-        """Return the step of an arm on a model, with the first examples of its batch if their number is given."""
+        """Return the step of an arm on a model, with the first `batch` examples of its batch if given."""
         case: Any = next(case for case in self.modules["benchmarks.models"].CASES if case.name == model)
         if batch is not None:
             inputs = case.inputs
@@ -73,13 +73,13 @@ class Version:
 
 
 def _unload() -> dict[str, ModuleType]:
-    """Return the modules of the loaded version, removed from `sys.modules`."""
+    """Remove the modules of the loaded version from `sys.modules` and return them."""
     names = [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]
     return {name: sys.modules.pop(name) for name in names}
 
 
 def ratio(versions: Sequence[Version], steps: Sequence[Callable[[], object]], rounds: int) -> float:
-    """Return the median over rounds of the first version's time over the second's; the two take turns in beginning."""
+    """Return the median over rounds of the first version's time over the second's; each begins every other round."""
     found = []
     for number in range(rounds):
         times = [0.0, 0.0]
@@ -94,7 +94,7 @@ def ratio(versions: Sequence[Version], steps: Sequence[Callable[[], object]], ro
 
 
 def compare(options: argparse.Namespace, number: int) -> dict[str, float]:
-    """Return each model's ratio in this process, where an odd number loads the other version first."""
+    """Return each model's ratio in this process; an odd `number` loads the other version first."""
     torch.set_num_threads(options.threads)
     if not keep_freed_memory():
         sys.exit("freed memory cannot be kept here")

@@ -60,7 +60,7 @@ def spectra(n: int) -> Items:
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is trained to do: its loss, and random items of a data set."""
+    """A task: its loss, and random items of a data set."""
 
     loss: Callable[[nn.Module, Items], Tensor]
     items: Callable[[int], Items]
@@ -77,7 +77,7 @@ def as_it_is(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model class with a small configuration; `adapt` makes what is trained of it."""
+    """A model class with a small configuration; `adapt` makes the trained model from it."""
 
     name: str
     model: str

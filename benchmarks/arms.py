@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch._dynamo  # which optimizers and tapes import when first used: code, not a step's memory
+import torch._dynamo  # optimizers and tapes import it on first use: code, not a step's memory
 from torch.utils.data import TensorDataset
 
 from benchmarks.models import Case, losses
@@ -25,7 +25,7 @@ from privet.noise.past import PastNoise
 from privet.reading.rows import ExampleReader
 
 Step = Callable[[], object]
-torch.func.vmap(torch.sin)(torch.zeros(1))  # what it imports when first used: code, too
+torch.func.vmap(torch.sin)(torch.zeros(1))  # imports code on first use, too
 BOUND, MULTIPLIER, RATE = 0.7, 1.1, 0.01
 
 
@@ -48,9 +48,9 @@ def privet(
     method: str = "ghost",
     past: PastNoise | None = None,
 ) -> Step:
-    """Return a private step, without noise where there is no source, and with noise made of that of earlier steps if given.
+    """Return a private step: without noise if there is no source, with correlated noise if past noise is given.
 
-    Like `Training`, and like Opacus' wrappers, it prepares the model once. A call of `clipped_sum` does so every time.
+    Like `Training` and Opacus' wrappers, it prepares the model once; `clipped_sum` does so in every call.
     """
     model, examples = case.build(), read(case)
     engine = Engine(model, losses, trainable(model), method, seeds=make_seed_source(SecureSource().words))
@@ -79,7 +79,7 @@ def read(case: Case) -> Examples:
 
 
 def with_noise(case: Case) -> Step:
-    """Return a step as `Training` takes it: noise is drawn ahead, from the first step on, so its memory counts as the step's."""
+    """Return a step as in `Training`: noise is drawn ahead from the first step on, so the step's memory includes it."""
     source = SecureSource()
     step, size = privet(case, source), case.size
     begin = functools.cache(lambda: source.draw_ahead(size))
@@ -113,7 +113,7 @@ def opacus(case: Case, mode: str) -> Step:
 
 
 def norms(case: Case, projections: int | None) -> Step:
-    """Return what measures every example's norm once: exactly, or from random projections. No gradient, no optimizer."""
+    """Return a function that measures every example's norm once, exactly or from random projections, and nothing else."""
     model, batch = case.build(), case.batch()
     if projections is None:
         return lambda: per_example_norms(model, losses, batch, method="ghost")

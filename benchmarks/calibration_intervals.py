@@ -1,6 +1,6 @@
-"""How often 95 % bootstrap intervals hold the true calibration error: `python -m benchmarks.calibration_intervals`.
+"""Coverage of the true calibration error by 95 % bootstrap intervals: `python -m benchmarks.calibration_intervals`.
 
-Confidences are drawn from a beta distribution and come true a little, or much, less often than they say.
+Confidences are drawn from a beta distribution; the classifier is a little, or very, overconfident.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def draw(generator, examples, overconfidence):
 
 
 def coverage(overconfidence, examples, repetitions, resamples, seed=0):
-    """Return the true errors, and for every error the share of basic and of percentile intervals that hold it."""
+    """Return the true errors, and for each error the coverage of basic and of percentile intervals."""
     generator = np.random.default_rng(seed)
     truth = np.array(errors(*draw(generator, 2_000_000, overconfidence)))
     basic, percentile = np.zeros(len(ERRORS)), np.zeros(len(ERRORS))

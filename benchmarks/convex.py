@@ -1,7 +1,7 @@
-"""Convex models by objective perturbation, output perturbation and DP-SGD: mean and standard deviation over splits, and time.
+"""Objective perturbation, output perturbation and DP-SGD on convex models: mean and standard deviation over splits, and time.
 
-All three have their default settings and δ = 1/(10 N), on the splits of `benchmarks.defaults`; DP-SGD trains a linear model.
-Lines are rows of the table in docs/results/convex.md.
+All use their default settings and δ = 1/(10 N) on the splits of `benchmarks.defaults`; DP-SGD trains a linear model. Output
+lines are rows of the table in docs/results/convex.md.
 
     python -m benchmarks.convex red.csv:benchmarks/schemas/wine-red-classes.toml mnist --epsilon 0.5 1 3
 """
@@ -32,7 +32,7 @@ METHODS = {
 
 
 def run(source: str, method: str, epsilon: float, seed: int) -> tuple[dict[str, Any], float]:
-    """Return the answer of the command and its processor seconds."""
+    """Return the command's answer and its processor seconds."""
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
         table, _, schema = source.partition(":")
         model = "logistic"

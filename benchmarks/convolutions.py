@@ -1,9 +1,9 @@
-"""Whether the formula that chooses how a convolution is measured chooses the fastest way: `python -m benchmarks.convolutions`.
+"""Whether the formula chooses the fastest way to compute the norms of a convolution: `python -m benchmarks.convolutions`.
 
-Milliseconds of CPU time for the norms and the weighted sum of one kernel: of every way to measure followed by torch's weighted
-sum, and of gradients that are kept for both, where that is allowed. The fastest eighth of the calls counts, so other work on the
-machine disturbs little. The prices of `privet.gradients.layers.convolution.norms` were set so that what is chosen is nowhere
-much slower than what is fastest.
+Prints milliseconds of CPU time for norms and weighted sum of one kernel: for every way to compute norms, followed by torch's
+weighted sum, and for gradients that are kept for both, if allowed. The fastest eighth of the calls counts, so other work on the
+machine disturbs little. The prices in `privet.gradients.layers.convolution.norms` are set so that the chosen way is nowhere much
+slower than the fastest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from privet.gradients.layers.convolution.geometry import Geometry
 from privet.gradients.layers.convolution.gradient import KEEP, ConvGrad
 from privet.gradients.layers.convolution.norms import NORM_METHODS, cheapest_method, is_keeping_cheaper, measure
 
-# Batch, channels in and out, kernel, stride, padding, pixels along each of two dimensions: of small networks for grey images,
-# for scattering coefficients, of residual networks and of inverted residual blocks.
+# Batch, channels in and out, kernel, stride, padding, height and width: small networks for grey images, scattering coefficients,
+# residual networks, inverted residual blocks.
 SHAPES = (
     (256, 1, 16, 8, 2, 3, 28), (256, 16, 32, 4, 2, 0, 13), (256, 10, 20, 5, 1, 0, 12), (256, 1, 10, 5, 1, 0, 28),
     (512, 1, 16, 5, 2, 2, 28), (512, 16, 16, 3, 1, 1, 14), (512, 16, 32, 3, 2, 1, 14), (512, 32, 32, 3, 1, 1, 7),
@@ -39,7 +39,7 @@ LAYOUTS = {"channels first": torch.contiguous_format, "channels last": torch.cha
 
 
 def milliseconds(call: Callable[[], object], seconds: float) -> float:
-    """Return the CPU time that the fastest eighth of the calls stay under."""
+    """Return the quantile 1/8 of the CPU time of a call."""
     call()
     taken, end = [], time.perf_counter() + seconds
     while len(taken) < 8 or time.perf_counter() < end:
@@ -50,7 +50,7 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
 
 
 def ways(grad: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Yield every applicable method, and the one that stores the gradients."""
+    """Yield every applicable way, and the one that keeps gradients."""
     weights, shape = torch.rand(grad.examples), grad.shape
 
     def followed_by_sum(name: str) -> Callable[[], tuple[Tensor, Tensor]]:
@@ -66,7 +66,7 @@ def ways(grad: ConvGrad) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def chosen(grad: ConvGrad) -> str:
-    """Return the method that the formula chooses."""
+    """Return the way that the formula chooses."""
     shape = grad.shape
     if shape.weight <= KEEP * shape.factors and is_keeping_cheaper(shape):
         return "kept"

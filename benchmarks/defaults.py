@@ -1,8 +1,8 @@
-"""What `privet train` reaches without any setting: mean and standard deviation over runs, each on a split of its own.
+"""Results of `privet train` with default settings: mean and standard deviation over runs, each with its own split.
 
-A table is split at random into rows to train on and a fifth to test on, as if both were public; data sets of the catalogue have
-their own test rows. Every run is `privet train` with data, schema, ε and δ = 1/(10 N), and nothing else. Lines are rows of the
-table in docs/results/defaults.md, whose schemas are in benchmarks/schemas.
+A random fifth of a table's rows is for testing; data sets of the catalogue have their own test rows. Every run is `privet train`
+with data, schema, ε and δ = 1/(10 N) only. Output lines are rows of the table in docs/results/defaults.md; the schemas are in
+benchmarks/schemas.
 
     python -m benchmarks.defaults digits red.csv:benchmarks/schemas/wine-red-classes.toml --epsilon 1 3 8
 """
@@ -27,7 +27,7 @@ MEASURES = {"test_accuracy": 100.0, "test_r_squared": 1.0, "test_root_mean_squar
 
 
 def split(table: Path, folder: Path, seed: int) -> tuple[Path, Path, int]:
-    """Write two parts of a CSV file, with a fifth of the rows in the second; return their paths and the first one's rows."""
+    """Write two parts of a CSV file, the second with a fifth of the rows; return their paths and the first part's rows."""
     head, *rows = table.read_text(encoding="utf-8").splitlines()
     random.Random(seed).shuffle(rows)
     tested = len(rows) // 5

@@ -1,10 +1,9 @@
-"""How often the statistical checks reject what is right: the noise battery, the sampler's, low bits and the keystream.
+"""False alarms of the statistical checks of noise, sampler, low bits and keystream.
 
     python -m benchmarks.false_alarms
 
-A run asks each family once, of fresh randomness, as tests and audits do: what has p < 1e-6 is asked again before it counts. Of
-p-values that are honest a hundredth, at most, lies below 0.01: the shares printed beside the alarms show whether α means what it
-says.
+Each run performs every check once with fresh randomness, as tests and audits do: a check with p < 1e-6 is repeated before it
+counts. At most a hundredth of valid p-values is below 0.01; the printed shares show whether α is right.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SOURCE = SecureSource()
 
 
 def battery() -> dict[str, float]:
-    """Return what the audit's battery says of secure noise, and how much of it goes with the number drawn."""
+    """Return the p-values of the audit's battery for secure noise, and of its correlation with the number drawn."""
     sums = {name: torch.zeros(SIZE // 2) for name in ("a", "b")}
     released = []
     for step in range(STEPS):
@@ -50,13 +49,13 @@ def battery() -> dict[str, float]:
 
 
 def sampling() -> dict[str, float]:
-    """Return what the audit says of the plan's own draws."""
+    """Return the p-values of the audit for the plan's own draws."""
     draws = PLAN.sampling.draws(PLAN.examples, SOURCE.words)
     return {check.name: check.p_value for check in sampler.checks(PLAN, [next(draws) for _ in range(STEPS)])}
 
 
 def low_bits() -> dict[str, float]:
-    """Return whether the lowest bits of releases tell a sum of nothing from one of a whole contribution."""
+    """Return p-values of whether the lowest bits of releases distinguish an empty sum from a full contribution."""
     grid, ones = 2.0**-60, []
     for total in (0.0, SENSITIVITY):
         found = release(
@@ -77,7 +76,7 @@ def low_bits() -> dict[str, float]:
 
 
 def words() -> dict[str, float]:
-    """Return whether the keystream's bytes are uniform and do not depend on those before."""
+    """Return p-values of whether the keystream's bytes are uniform and independent of earlier bytes."""
     found = Keystream().words(4096).view(np.uint8)
     counts = np.bincount(found, minlength=256)
     bits = np.unpackbits(found)

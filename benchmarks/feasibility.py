@@ -1,8 +1,8 @@
-"""What a predicted signal is worth: the part of the possible accuracy that private training keeps, as a function of the signal.
+"""The part of the possible accuracy that private training keeps, as a function of the predicted signal.
 
 Full batches, gradients that are always clipped, plain SGD. Noise is set so that the signal B·√T/σ has the given values. For each
-data set and model the best of some learning rates counts, as measured on the public test set, which favours the private runs:
-where even they keep nothing, nobody would.
+data set and model the best of several learning rates counts, chosen on the public test set. This favours the private runs, so
+a signal at which they keep nothing is hopeless.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STEPS, BOUND, SEEDS, TESTED = 40, 1e-2, (0, 1), 1000
 
 
 def make_plan(examples: int, signal: float) -> privet.Plan:
-    """Return the plan whose signal is this; infinity for no noise."""
+    """Return the plan with this signal; infinity for no noise."""
     noise = (
         privet.noise.Gaussian(0.0, non_private=True) if math.isinf(signal)
         else privet.noise.Gaussian(examples * math.sqrt(STEPS) / signal)

@@ -1,10 +1,10 @@
-"""What the kernels of a wheel cost beside those that are compiled for exactly this processor, and beside torch.
+"""Time of a wheel's kernels, of kernels compiled for exactly this processor, and of torch.
 
     cmake -S . -B build/kernels -DCMAKE_BUILD_TYPE=Release && cmake --build build/kernels
     python -m benchmarks.kernels build/kernels
 
-All forms of a function take turns on the same numbers, on one thread. Of each, the fastest call is printed, by the processor time
-of the process, and its ratio to the kernel that is compiled when it is first used (-march=native).
+All forms of a function take turns on the same numbers, on one thread. The output is the processor time of the fastest call, and
+its ratio to the kernel that is compiled on first use (-march=native).
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def embedded(form: embedding.Sums) -> Calls:
 
 
 def masked(form: masking.Products) -> Calls:
-    """A tenth of 784 × 256 entries with 512 examples."""
+    """A tenth of 784 × 256 coordinates, with 512 examples."""
     mask = masking.rows(torch.rand(784, 256) < 0.1, torch.float32)
     left, right = torch.randn(784, 512), torch.randn(256, 512)
     return {"product": lambda: form.product(mask, right), "outer": lambda: form.outer(mask, left, right)}
 
 
 def forms(kernels: Any, built: Path) -> Iterator[tuple[str, Any]]:
-    """Yield name and form of the kernels of a package that this processor can run, checked; the one compiled here first."""
+    """Yield name and form of the checked kernels that this processor can run; the one compiled here comes first."""
     source: Path = kernels._SOURCE
     runs = VARIANTS[: {"AVX2": 2, "AVX512": 3}.get(torch.backends.cpu.get_cpu_capability(), 1)]
     there = {variant: path for variant in runs for path in (built / source.relative_to(SOURCES).parent).glob(f"*-{variant}.so")}

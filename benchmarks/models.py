@@ -1,4 +1,4 @@
-"""The models that steps are timed on, each with a loss and a batch."""
+"""Models for timing steps, each with a loss and a batch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Recurrent(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Torch's own encoder layers over vectors that stand for embedded words, the mean over them, and a linear layer."""
+    """Torch's encoder layers over vectors in place of embedded words, their mean, and a linear layer."""
 
     def __init__(self, layers: int, width: int, heads: int, inner: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def size(self) -> int:
-        """Numbers in all parameters together; the model is built without memory for them."""
+        """Number of parameters; the model is built without allocating them."""
         with torch.device("meta"):
             return sum(parameter.numel() for parameter in self.build().parameters())
 
@@ -80,7 +80,7 @@ def mlp() -> nn.Module:
 
 
 def inverted_residual(layout: torch.memory_format) -> tuple[Callable[[], nn.Module], Callable[[], torch.Tensor]]:
-    """Return how a block of mobile networks (1×1, depthwise 5×5, 1×1) and its maps are made in a layout."""
+    """Return builders of a block of mobile networks (1×1, depthwise 5×5, 1×1) and of its maps, in a memory layout."""
     narrow, wide, side = 32, 96, 14
 
     def build() -> nn.Module:

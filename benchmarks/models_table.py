@@ -1,4 +1,4 @@
-"""The table of models in the documentation: which method each architecture takes, and what a private step costs.
+"""The table of models in the documentation: each architecture's method, and the cost of a private step.
 
 python -m benchmarks.models_table docs/results/models.md
 """
@@ -30,12 +30,12 @@ BATCH, ROUNDS, RATE = 16, 11, 1e-3
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one model.
+    """The measurements of one model.
 
     Args:
         name, model: what users call it, and its class.
         parameters: number of trained parameters.
-        method: of the private step, or why there is none.
+        method: of the private step, or the reason for a refusal.
         plain: seconds of a plain step, median; processor time.
         ratio: seconds of a private over a plain step, median of paired rounds.
         start: seconds that creating the training takes, with the check.
@@ -51,12 +51,12 @@ class Row:
 
 
 def measure(architecture: Architecture, rounds: int = ROUNDS, base: Architecture | None = None) -> Row:
-    """Measure one architecture; the steps alternate, and each has its own model.
+    """Measure one architecture; plain and private steps alternate, with a model each.
 
     Args:
         architecture: of the private steps.
         rounds: number of steps of each kind.
-        base: of the plain steps, if it is another one.
+        base: of the plain steps, if different.
     """
     model = architecture.build()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -267,7 +267,7 @@ def main() -> None:
     path = parser.parse_args().path
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", PrivetWarning)
-    measure(LLAMA, rounds=1)  # what is imported and compiled once in a process
+    measure(LLAMA, rounds=1)  # imports and compiles once per process
     path.write_text(page(_measured(ARCHITECTURES), _measured(ADAPTED), _measured(COMPILED, LLAMA)))
 
 

@@ -1,8 +1,8 @@
-"""What momentum before the weight costs: CPU time and memory of a step as a function of the number K₀ of past parameter sets.
+"""Momentum before the weight: CPU time and memory of a step as a function of the number K₀ of past parameter sets.
 
-Times are CPU times, so that other processes of the machine count little; a ratio is the median over rounds of the ratio to the
-plain step of the same round. Peak memory is measured in a fresh process, above what stood before its steps; it includes the
-records of all passes, but not the past sets, which take K₀ times the size of the parameters.
+CPU times depend little on other processes. A ratio is the median over rounds of the ratio to the plain step of the same round.
+Peak memory is measured in a fresh process, above the memory before its steps. It includes the tapes of all passes, but not the
+past sets, which take K₀ times the size of the parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHOSEN = ("cnn 26K", "tanh-cnn", "mlp", "embedding", "encoder 4")
 
 
 def private(case: Case, length: int) -> Callable[[], object]:
-    """Return a private step without noise, with so many past sets from its first time on."""
+    """Return a private step without noise, with `length` past sets from the first step on."""
     model, batch = case.build(), case.batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     parameters, iterates = dict(model.named_parameters()), PastIterates(InnerOuter(0.9, 1.0, length))
@@ -49,7 +49,7 @@ def private(case: Case, length: int) -> Callable[[], object]:
 
 
 def projected(case: Case, projections: int) -> Callable[[], object]:
-    """Return a step that clips by norms that are estimated from so many projections."""
+    """Return a step that clips by norms estimated from projections."""
     model, batch = case.build(), case.batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
 
@@ -79,7 +79,7 @@ def ratios(case: Case, rounds: int) -> tuple[float, dict[str, float]]:
         for name, step in steps.items():
             start = time.process_time()
             step()
-            if number:  # the first one warms up
+            if number:  # the first round warms up
                 times[name].append(time.process_time() - start)
     base = times["plain"]
     paired = {name: statistics.median(x / y for x, y in zip(found, base, strict=True)) for name, found in times.items()}
@@ -87,7 +87,7 @@ def ratios(case: Case, rounds: int) -> tuple[float, dict[str, float]]:
 
 
 def peak_elsewhere(case: int, arm: str) -> float:
-    """Return the peak memory in MB of an arm in a fresh process that hands freed memory straight back."""
+    """Return the peak memory in MB of an arm, in a fresh process that returns freed memory at once."""
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
     command = [sys.executable, "-m", "benchmarks.momentum", "--peak-of", str(case), arm]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)

@@ -1,10 +1,10 @@
-"""What secure noise costs: by itself, in the MLP's step, and in the CNN's step if it is correlated over the steps.
+"""Time of secure noise: alone, in the MLP's step, and correlated over the steps in the CNN's step.
 
     python -m benchmarks.noise
 
-Each form of the arithmetic runs in a process of its own, in which the arms alternate, three steps of one and then of the next;
-a ratio is the median of the ratios to the steps without noise of the same round. "wall" depends on what else the machine does;
-"thread" is the processor time of the stepping thread alone, "process" that of all threads.
+Each form of the arithmetic runs in its own process, where the arms alternate, three steps each. A ratio is the median of the
+ratios to the steps without noise of the same round. "wall" depends on other work on the machine; "thread" is the processor time
+of the stepping thread, "process" that of all threads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STEPS = 3
 
 
 def clocked(run: Callable[[], object], times: int) -> tuple[float, ...]:
-    """Return the seconds that one of several runs in a row takes, by each clock."""
+    """Return the mean seconds of one of several consecutive runs, by each clock."""
     before = [clock() for clock in CLOCKS.values()]
     for _ in range(times):
         run()
@@ -51,7 +51,7 @@ def drawing() -> None:
             pass
 
     def rested() -> tuple[float, ...]:
-        time.sleep(0.1)  # as long as a step; the stock is full again
+        time.sleep(0.1)  # as long as a step, so noise is drawn ahead again
         return clocked(lambda: release(total, Token(1, 1.1), ahead), 1)
 
     ahead.draw_ahead(SIZE)
@@ -100,7 +100,7 @@ def steps(arms: dict[str, Step], rounds: int) -> None:
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in arms}
     for _ in range(rounds + 1):
         for name, step in arms.items():
-            step()  # what the arm before left in the caches and in the other thread is not this one's
+            step()  # not timed: caches and noise thread are still the previous arm's
             found[name].append(clocked(step, STEPS))
     for name, times in found.items():
         print(f"  {name:28}", end="")

@@ -1,7 +1,7 @@
-"""Optimizers under noise: accuracy of multinomial regression with full batches, at several rates around the default.
+"""Optimizers under noise: accuracy of multinomial regression with full batches, at several learning rates.
 
-Rates are multiples of the default of `privet.tuning.choose_learning_rate`; σ is √T/µ(ε, δ) with δ = 1/(10 N), and a fifth of
-the rows is for testing. Noise comes from torch's generator. Lines are rows of the table in docs/results/optimizers.md.
+Rates are multiples of the default of `privet.tuning.choose_learning_rate`. σ is √T/µ(ε, δ) with δ = 1/(10 N). A fifth of the
+rows is for testing. Noise comes from torch's generator. Output lines are rows of the table in docs/results/optimizers.md.
 
     python -m benchmarks.optimizers digits red.csv:benchmarks/schemas/wine-red-classes.toml --epsilon 1 3 --steps 100 400
 """

@@ -13,13 +13,13 @@ GROUPS = 32
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size but for the stride, normalised."""
+    """A padded convolution with group normalisation."""
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
     return nn.Sequential(layer, nn.GroupNorm(GROUPS, outputs))
 
 
 class Block(nn.Module):
-    """Two convolutions and a short cut around them."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""A step with a random mask over the same step without one: `python -m benchmarks.sparsification`.
+"""Time of a step with a random mask over the same step without: `python -m benchmarks.sparsification`.
 
-CPU time of this process, noise from the secure source included. The arms alternate; a figure is the median of the ratios to the
-step without a mask of the same round. Masks hold for many steps, so what is made of one is there before the clock starts.
+CPU time of this process, with secure noise. The arms alternate; a figure is the median of the ratios to the step without a mask
+of the same round. A mask serves many steps, so it is prepared before the clock starts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
         torch.manual_seed(0)
         batch = case.batch()
         steps = [stepping(case, rate, batch) for rate in RATES]
-        for step in steps:  # makes what masks share, before the clock starts
+        for step in steps:  # prepares the masks before the clock starts
             step()
         times: list[list[float]] = [[] for _ in steps]
         for _ in range(options.rounds):

@@ -1,8 +1,8 @@
 """Step time and peak memory against a plain step of the same model: `make bench`.
 
-Times are medians over rounds in one process, in which the arms alternate; a ratio is the median of the ratios to the plain step
-of the same round. Peak memory is measured in a fresh process per arm, above what stood before its steps. Data loading is not
-part of a step; the optimizer is. Opacus' noise is torch's own, not a cryptographic one.
+Times are medians over rounds in one process, where the arms alternate. A ratio is the median of the ratios to the plain step of
+the same round. Peak memory is measured in a fresh process per arm, above the memory before its steps. A step includes the
+optimizer, but no data loading. Opacus draws noise from torch's generator, which is not cryptographic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ALL = ARMS | NORM_ARMS
 
 
 def steps_of(case: int, arms: Sequence[str]) -> dict[str, Step]:
-    """Return the arms that run here on this case, warmed up."""
+    """Return the arms that can run on this case, warmed up."""
     found = {}
     for name in arms:
         try:
@@ -47,7 +47,7 @@ def steps_of(case: int, arms: Sequence[str]) -> dict[str, Step]:
 def ratios(case: int, arms: Sequence[str], rounds: int) -> tuple[float, dict[str, float]]:
     """Return the plain step's median time in milliseconds and every arm's median ratio to it.
 
-    An arm that has taken `_PATIENCE` seconds sits out the rounds after the third.
+    After the third round, an arm that has taken `_PATIENCE` seconds stops.
     """
     steps = steps_of(case, arms)
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -70,7 +70,7 @@ def peak(case: int, arm: str) -> float:
 
 
 def peak_elsewhere(case: int, arm: str) -> float | None:
-    """Return `peak` from a fresh process; None where the arm fails there."""
+    """Return `peak` from a fresh process; None if the arm fails."""
     try:
         return cost.peak_elsewhere([sys.executable, "-m", "benchmarks.step", "--peak-of", str(case), arm])
     except PrivetError:

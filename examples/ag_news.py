@@ -1,7 +1,7 @@
 """Topics of news at ε = 4: a public sentence encoder, and a private classifier with `fit` and `predict` on its embeddings.
 
-MiniLM was pretrained on public sentences and stays as it is; each text is encoded by itself. Only the classifier is trained on
-the private texts. The files have a header and a line "label<tab>text" for each text, plain or compressed by gzip:
+MiniLM was pretrained on public sentences and is not trained; it encodes each text alone. Only the classifier is trained on the
+private texts. The files have a header and a line "label<tab>text" for each text, plain or gzipped:
 
     python examples/ag_news.py train.tsv.gz test.tsv.gz --epsilon 4
 """
@@ -17,7 +17,7 @@ from privet.integrations.sklearn import PrivateClassifier
 from privet.models.pretrained.minilm import pretrained, tokenizer
 
 CLASSES = ["0", "1", "2", "3"]  # world, sports, business, science and technology: public
-# Components of embeddings of norm 1 hardly ever leave this range, which is known from other texts; those that do are clipped.
+# Public, from other texts: components of embeddings of norm 1 rarely leave this range, and are clipped to it.
 BOUND = 0.15
 
 

@@ -1,6 +1,6 @@
-"""Audit Opacus as a trainer of somebody else's: `python examples/audit_opacus.py`.
+"""Audit Opacus as an external trainer: `python examples/audit_opacus.py`.
 
-All that an audit needs of a trainer is a function that carries out a plan on a probe's data and gives back what was released.
+An audit needs one function: it trains by a plan on a probe's data and returns the releases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from privet.audit import Probe, Trace, mechanism
 
 
 def train(probe: Probe) -> Trace:
-    """Train a linear model on the probe by Opacus' hooks: the gradient of an example is its row."""
+    """Train a linear model on the probe by Opacus; the gradient of an example is its row."""
     plan, size = probe.plan, sum(probe.sizes.values())
     assert isinstance(plan.clipping, privet.clipping.Flat), "this adapter clips all parameters together"
     model = GradSampleModule(nn.Linear(size, 1, bias=False), loss_reduction="sum")

@@ -1,13 +1,13 @@
 """Sentiment of film reviews at ε = 2: low-rank adapters of a pretrained sentence encoder, trained by `PrivateTrainer`.
 
-MiniLM was pretrained on public sentences. Adapters of its last layers and a linear classifier on the mean of its outputs are
-trained on the private texts. The classifier starts at the difference between made-up praise and made-up blame. The files have a
-header and a line "label<tab>text" for each text, plain or compressed by gzip; label 1 is praise:
+MiniLM was pretrained on public sentences. The private texts train adapters of its last layers and a linear classifier on the
+mean of its outputs. The classifier starts at the difference between made-up praise and made-up blame. The files have a header
+and a line "label<tab>text" for each text, plain or gzipped; label 1 is praise:
 
     python examples/sst2_lora.py train.tsv.gz dev.tsv.gz --epsilon 2 --bf16
 
-No setting was searched on the private texts: rank, layers and learning rates are usual for adapters. Three epochs of large
-batches take about 25 minutes of one core.
+No setting was tuned on the private texts: rank, layers and learning rates are usual for adapters. Three epochs of large batches
+take about 25 minutes on one core.
 """
 
 import argparse
@@ -48,14 +48,14 @@ class Classifier(torch.nn.Module):
 
     @torch.no_grad()
     def start(self, blame, praise):
-        """Set the head so that the logits of the mean of either batch of public texts are ±1."""
+        """Set the head so that the mean of either batch of public texts has logits ±1."""
         bad, good = (self.embed(batch["input_ids"], batch["attention_mask"]).mean(0) for batch in (blame, praise))
         direction = (good - bad) * 2 / (good - bad).square().sum()
         self.head.weight.copy_(torch.stack([-direction, direction]))
         self.head.bias.copy_(self.head.weight @ (-(good + bad) / 2))
 
     def forward(self, input_ids, attention_mask, labels=None):
-        """Return the logits of each text, and the loss that the host shows on public texts."""
+        """Return the logits of each text, and the loss on public texts for the host's log."""
         logits = self.head(self.embed(input_ids, attention_mask))
         return SequenceClassifierOutput(loss=None if labels is None else F.cross_entropy(logits, labels), logits=logits)
 
@@ -77,7 +77,7 @@ def encode(texts, labels):
 
 
 def collate(rows, multiple=4):
-    """Return rows as a batch, padded to a multiple of tokens: a row's length depends on that row alone."""
+    """Return rows as a batch, padded to a multiple of tokens; a row's length depends on this row alone."""
     length = max(-(-len(row["input_ids"]) // multiple) * multiple for row in rows)
     tokens = torch.zeros(len(rows), length, dtype=torch.long)
     mask = torch.zeros(len(rows), length, dtype=torch.long)
@@ -88,7 +88,7 @@ def collate(rows, multiple=4):
 
 
 def accuracy(found):
-    """Return the share of texts whose class has the largest logit."""
+    """Return the accuracy of the predictions."""
     return {"accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())}
 
 
