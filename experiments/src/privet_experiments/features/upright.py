@@ -1,4 +1,4 @@
-"""Deskewing of images of handwriting, each by itself."""
+"""Deskewing of images of handwriting, one by one."""
 
 from __future__ import annotations
 

@@ -22,10 +22,9 @@ def strided_cnn(input_shape: tuple[int, ...], classes: int, *, width: int = 16) 
 
     Args:
         input_shape: (channels, height, width), height and width at least 5.
-        classes: number of outputs.
         width: channels of the first pair; the second has twice as many.
-    Source: four convolutions and one fully connected layer as in the experiments (Table III) of Huang et al., "Enhancing DP-SGD
-        through non-monotonous adaptive scaling gradient weight"; all other choices are ours.
+    Source: the layers of Table III of Huang et al., "Enhancing DP-SGD through non-monotonous adaptive scaling gradient
+        weight"; other choices are ours.
     """
     channels, *sides = input_shape
     few, many = count("width", width), 2 * width
@@ -52,11 +51,8 @@ def strided_cnn(input_shape: tuple[int, ...], classes: int, *, width: int = 16) 
 def relu_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
     """Return the classic MNIST network: 5×5 convolutions with 10 and 20 channels, each with pooling, and 50 hidden units.
 
-    It has 21,840 parameters for (1, 28, 28) and 10 classes.
+    It has 21,840 parameters for (1, 28, 28) and 10 classes; height and width must be at least 16.
 
-    Args:
-        input_shape: (channels, height, width), height and width at least 16.
-        classes: number of outputs.
     Source: the non-convex model in Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
         optimization"; pooling and the input of the 50 hidden units as in PyTorch's MNIST example.
     """
@@ -83,9 +79,6 @@ def scattering_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
     It has 33,066 parameters for the (81, 7, 7) coefficients of a 28×28 greyscale image and 10 classes.
 
-    Args:
-        input_shape: (channels, height, width), height and width at least 2.
-        classes: number of outputs.
     Source: Tramèr, Boneh 2021, "Differentially private learning needs better features (or much more data)", the network for
         ScatterNet features of MNIST and Fashion-MNIST; H-CNN/S (33K) in Table 2 of "Improving differentially private SGD via
         randomly sparsified gradients".

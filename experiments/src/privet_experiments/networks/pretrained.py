@@ -18,32 +18,17 @@ _ADAPTED = ["query", "value"]
 
 
 def efficientnet_last_block(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return the last block and the head of EfficientNet-Lite0, all trainable, with a new classifier.
-
-    Args:
-        input_shape: (192, 3, 3), the features "efficientnet before its last block".
-        classes: number of outputs.
-    """
+    """Return the trainable last block and head of EfficientNet-Lite0 with a new classifier, for (192, 3, 3) features."""
     return nn.Sequential(OrderedDict(block=efficientnet.last_block(), output=nn.Linear(efficientnet.WIDTH, classes)))
 
 
 def minilm_last_layer(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return the trainable last layer of all-MiniLM-L6-v2 with a new classifier.
-
-    Args:
-        input_shape: (48, 384), the features "minilm before its last layer".
-        classes: number of outputs.
-    """
+    """Return the trainable last layer of all-MiniLM-L6-v2 with a new classifier, for (48, 384) features."""
     return _classifier(last_layer(), classes)
 
 
 def minilm_lora(input_shape: tuple[int, ...], classes: int, *, rank: int = 8) -> nn.Sequential:
-    """Return all-MiniLM-L6-v2 with trainable low-rank adapters in its attention, and a new classifier.
-
-    Args:
-        input_shape: (48,), the features "minilm tokens".
-        classes: number of outputs.
-        rank: rank of the adapters, ≥ 1.
+    """Return all-MiniLM-L6-v2 with trainable low-rank adapters in its attention and a new classifier, for 48 tokens.
 
     Raises:
         PrivetError: peft is not installed.

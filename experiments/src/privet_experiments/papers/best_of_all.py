@@ -43,7 +43,7 @@ def _goal(epsilon: float, reported: float, **settings: Any) -> Arm:
 
 
 def _less() -> tuple[Arm, ...]:
-    """Return an arm for each ingredient, without it."""
+    """Return an arm without each ingredient."""
     fewer: dict[str, dict[str, Any]] = {
         "no roots": {"features": "normalised scattering, no roots"},
         "not whitened": {"features": "normalised scattering, not whitened"},
@@ -108,7 +108,7 @@ BETTER_FASHION_PARTS = Recipe(
     hours=0.4,
 )
 
-# A small bound gives all examples about the same weight, however well they are classified already.
+# A small bound gives all examples about the same weight, whether or not they are classified well.
 _MNIST: dict[str, Any] = {
     **_COMMON, "features": "normalised scattering, upright", "learning_rate": 250.0, "rate_schedule": ToZero(),
     "plan": {"sampling": Poisson(8192), "steps": 200, "delta": 1e-5, "clipping": Flat(0.1)},

@@ -1,4 +1,4 @@
-"""DP-FedAvg on the data of real users, against central training at the same ε and the trivial predictor."""
+"""DP-FedAvg on real users' data, against central training at the same ε and the trivial predictor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTINGS = "public users rehearsed a few settings, by hand"
 
 @dataclass(frozen=True)
 class _Tuned:
-    """Settings of a method that a rehearsal chose: clip bound, learning rate, steps, and the expected part of units in a step."""
+    """A method's settings from a rehearsal: clip bound, learning rate, steps, and the expected part of units in a step."""
 
     bound: float
     rate: float

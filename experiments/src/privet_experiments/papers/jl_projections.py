@@ -43,7 +43,7 @@ JL_SPEED = Recipe(
         Chart("accuracy", "arms", "accuracy"),
         Chart("time", "arms", "time_ratio", logarithmic=True),
         Chart("memory", "arms", "memory_ratio"),
-        # The same for every model: it follows from the number of projections alone.
+        # The same for every model: it depends only on the number of projections.
         Chart("noise", "sweep", "noise_multiplier", x="projections", where={"model": "mlp"}, logarithmic=True),
     ),
     note=(

@@ -27,10 +27,8 @@ def beats(name: str, other: str, size: float, arms: Mapping[str, str] | None = N
     """Return the claim that one rule is more accurate than another.
 
     Args:
-        name: the rule that is claimed to be better.
-        other: the rule that it is compared with.
         size: difference of the published accuracies, > 0.
-        arms: rule → name of its arm, where the two differ.
+        arms: rule → name of its arm, if different.
         row: of the index.
     """
     arms = arms or {}

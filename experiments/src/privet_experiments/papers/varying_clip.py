@@ -55,7 +55,7 @@ def _arms(prefix: str, schedule: Schedule, common: dict[str, Any], reported: flo
 
 
 def _claims(prefix: str, row: str, names: tuple[str, ...] = ("momentum", "varying bound", _BOTH)) -> list[Claim]:
-    """Return that each of the methods is more accurate than DP-SGD; no sizes, as the paper shows curves."""
+    """Return the claims that each method is more accurate than DP-SGD; without sizes, as the paper shows curves."""
     return [
         Claim(f"{name[0].upper()}{name[1:]} is more accurate than DP-SGD", "accuracy", f"{prefix}{name}", "higher",
               f"{prefix}DP-SGD", row=row)

@@ -62,11 +62,9 @@ _AFTER = (
 
 
 def write_index(recipes: Iterable[Recipe], root: Path) -> None:
-    """Write README.md of a folder of results.
+    """Write README.md of a folder that has a subfolder with runs.jsonl for each recipe.
 
-    Args:
-        recipes: the recipes; one without claims, such as an ablation, has no row.
-        root: folder with a subfolder for each recipe, which contains its runs.jsonl.
+    A recipe without claims, such as an ablation, has no row.
     """
     write_text(root / "README.md", index(recipes, root))
 
@@ -114,7 +112,7 @@ def _cells(recipe: Recipe, records: Sequence[RunRecord]) -> Iterable[str]:
 
 
 def _of_users(recipe: Recipe, settings: Sequence[UserConfig], records: Sequence[RunRecord]) -> Iterable[str]:
-    """Yield setting, model, features, examples and optimizer of a recipe on the data of many users."""
+    """Yield setting, model, features, examples and optimizer of a recipe on many users' data."""
     private = sorted({one.epsilon for one in settings if one.epsilon is not None})
     deltas = sorted({float(one.plan["delta"]) for one in records if one.plan is not None})
     steps = sorted({one.plan["steps"] for one in settings if one.method != "constant"})

@@ -19,13 +19,9 @@ from privet_experiments.tasks.run_record import Records, RunRecord
 def write(
     recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path, *, reduced: bool = False
 ) -> tuple[Row, ...]:
-    """Write table.md, table.csv and figures/ of runs, and return the table's rows.
+    """Write table.md, table.csv and figures/ of runs, without those of the search, and return the table's rows.
 
     Args:
-        recipe: the recipe.
-        arms: arms of the recipe, in its order.
-        records: the runs, without those of the search.
-        directory: the folder.
         reduced: whether the runs are smaller than the recipe's; the page then has no verdicts.
     """
     rows = summary(recipe, arms, records)

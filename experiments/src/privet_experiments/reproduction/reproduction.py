@@ -34,7 +34,7 @@ class Extent:
     Args:
         seeds: number of runs per arm; None for the recipe's number.
         arms: names of the arms; empty for all.
-        examples: number of training examples; None for the recipe's number. Batches larger than this shrink to it.
+        examples: number of training examples; None for the recipe's number. Larger batches shrink to it.
         epochs: length of every run; None for each arm's own.
     """
 
@@ -59,12 +59,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The result of a reproduction.
-
-    Args:
-        directory: folder with runs.jsonl, table.md, table.csv and figures/.
-        rows: one row for each arm with runs, in the recipe's order.
-    """
+    """The folder with runs.jsonl, table.md, table.csv and figures/, and a row for each arm with runs."""
 
     directory: Path
     rows: tuple[Row, ...]

@@ -18,17 +18,7 @@ _STUDIED_SEED = 1
 def job_of(
     recipe: Recipe, arm: Arm, settings: TaskConfig, examples: TaskExamples, size: int, rate: float | None, seed: int
 ) -> Job:  # fmt: skip
-    """Return the run of an arm with this seed.
-
-    Args:
-        recipe: the recipe.
-        arm: an arm of the recipe.
-        settings: settings of the arm, possibly with another length.
-        examples: the training examples.
-        size: number of examples.
-        rate: learning rate; None if the task has none.
-        seed: seed of the initial parameters.
-    """
+    """Return the run of an arm with this seed; the settings may have another length than the arm's."""
     studies, new_studies = (recipe.studies, recipe.new_studies) if seed == _STUDIED_SEED else ((), ())
     return Job(
         recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed, studies,

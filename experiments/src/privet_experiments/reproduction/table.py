@@ -24,13 +24,7 @@ _WIDTH = 116  # characters of a line of prose
 
 @dataclass(frozen=True)
 class Summary:
-    """A metric over the runs of an arm.
-
-    Args:
-        mean: mean over the runs.
-        deviation: sample standard deviation; None for one run.
-        reported: the paper's number; None if it states none.
-    """
+    """A metric over the runs of an arm: mean, sample standard deviation (None for one run), and the paper's number."""
 
     mean: float
     deviation: float | None
@@ -42,9 +36,6 @@ class Row:
     """The runs of an arm.
 
     Args:
-        arm: name of the arm.
-        metrics: name → summary.
-        runs: number of runs.
         epsilon: largest ε of the runs, infinite without privacy; None for a task without data.
         delta: δ; None for a task without data.
         rate: learning rate; None if the task has none.
@@ -85,14 +76,7 @@ def _row(recipe: Recipe, arm: Arm, records: Sequence[RunRecord]) -> Row:
 
 
 def results_section(recipe: Recipe, rows: Sequence[Row], records: Sequence[RunRecord], *, reduced: bool) -> Iterable[str]:
-    """Yield the lines of a page's title, its common facts, and the table of the arms.
-
-    Args:
-        recipe: the recipe.
-        rows: rows of its arms.
-        records: all its runs.
-        reduced: whether the runs are smaller than the recipe's.
-    """
+    """Yield the lines of a page's title, its common facts, and the table of the arms."""
     trained = any(row.delta is not None for row in rows)
     columns = ["arm", *(_OF_A_TRAINING if trained else ())]
     compared = {metric for row in rows for metric, found in row.metrics.items() if found.reported is not None}

@@ -23,7 +23,7 @@ Run = Callable[[Job, Advance], RunRecord]
 
 @contextmanager
 def performing(jobs: int) -> Iterator[tuple[Run, Callable[..., Iterator[Any]]]]:
-    """Yield a function that makes one run, and a map that makes `jobs` runs at a time; one at a time stays in this process."""
+    """Yield a function that makes one run, and a map that makes `jobs` runs at a time; with one job, all in this process."""
     if jobs == 1:
         yield perform, map
         return

@@ -35,11 +35,7 @@ _BINS = 30
 
 @dataclass
 class ObservationDisplay(Display):
-    """Figure of observations.
-
-    Args:
-        observations: at least one, in the order of their steps.
-    """
+    """Figure of observations, in the order of their steps."""
 
     observations: Sequence[Observation]
 
@@ -108,11 +104,7 @@ class WeightDisplay(ObservationDisplay):
 
 @dataclass
 class SparsificationDisplay(Display):
-    """Effect of masks on noise and signal, with the range over the masks; the curve is √(1−r).
-
-    Args:
-        effect: the data.
-    """
+    """Effect of masks on noise and signal, with the range over the masks; the curve is √(1−r)."""
 
     effect: SparsificationEffect
 
@@ -131,11 +123,7 @@ class SparsificationDisplay(Display):
 
 @dataclass
 class DeviationDisplay(Display):
-    """Deviations of per-example gradients from their mean in a random plane; a symmetric cloud is unchanged by a half turn.
-
-    Args:
-        deviations: the data.
-    """
+    """Deviations of per-example gradients in a random plane; a symmetric cloud is unchanged by a half turn."""
 
     deviations: Deviations
 

@@ -77,8 +77,7 @@ class ClippedGradients:
     """The gradients of a batch before and after clipping.
 
     Args:
-        norms: (G, B) norms of the rule's groups.
-        weights: (G, B) weights by the rule.
+        norms, weights: (G, B) for the rule's groups.
         mean: name → mean gradient without clipping, over the examples with finite gradients.
         clipped: name → mean of the weighted gradients over all B examples.
     """
@@ -147,10 +146,7 @@ def compute_clipped_gradients(
     """Return the gradients of a batch before and after clipping, by exact norms even for a rule that estimates norms.
 
     Args:
-        model, loss_fn, batch: as for `observe`.
-        rule: any clipping rule.
-        masks: name → mask, True for kept entries; m∘g replaces g.
-        method: as for `privet.per_example_gradients`.
+        masks: name → mask, True for kept coordinates; m∘g replaces g.
     """
     if count_examples(batch) == 0:
         raise InvalidArgumentError("batch", "empty", "at least one example")

@@ -1,4 +1,4 @@
-"""How often the masks of a training dropped each coordinate: masks by chance, and masks by rank. All of it is public."""
+"""How often random or ranked masks of a training dropped each coordinate; all of it is public."""
 
 from __future__ import annotations
 
@@ -48,12 +48,7 @@ class MaskCounts:
         self._variance = 0.0
 
     def add(self, step: int, masks: Mapping[str, Tensor] | None) -> None:
-        """Count the masks of a step, unless its block is counted already.
-
-        Args:
-            step: number of the step, from 1.
-            masks: name → True where a coordinate is kept; None if all are, as `privet.Training.masks` gives them.
-        """
+        """Count the masks of a step (as `privet.Training.masks` gives them), unless its block is counted already."""
         block = -1 if self._times is None else self._times.block(step)
         if block == self._block or masks is None:
             return
@@ -75,5 +70,5 @@ class MaskCounts:
 
     @property
     def spread(self) -> float:
-        """`deviation` over `expected_deviation`: about 1 for masks by chance, more for masks that prefer some coordinates."""
+        """`deviation` over `expected_deviation`: about 1 for random masks, more for masks that prefer some coordinates."""
         return self.deviation / self.expected_deviation if self._variance else math.nan

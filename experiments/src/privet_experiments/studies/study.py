@@ -71,11 +71,7 @@ class Study:
         return False
 
     def look(self, step: int) -> None:
-        """Observe the model after a step, if the step number is a multiple of `every`.
-
-        Args:
-            step: `Step.number` of the last step.
-        """
+        """Observe the model after a step (`Step.number`), if the number is a multiple of `every`."""
         if step % self._every == 0:
             mechanism = Mechanism.of(self._plan, step)
             found = observe(self._model, self._loss_fn, self._probe, mechanism, step=step, seed=step)

@@ -20,11 +20,7 @@ from privet_experiments.studies.marking import NonPrivate
 
 @dataclass(frozen=True, repr=False)
 class Deviations(NonPrivate):
-    """The deviations gᵢ − ḡ of per-example gradients from their mean, in a random plane.
-
-    Args:
-        points: coordinates of the deviations, one pair per example.
-    """
+    """The deviations gᵢ − ḡ of per-example gradients from their mean in a random plane, one point per example."""
 
     points: tuple[tuple[float, float], ...]
 

@@ -25,13 +25,7 @@ _STABILITY, _SCALE, _SLOWER = 0.5, 0.9, 8
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a property of the flow is guaranteed, and the number of runs in which it held.
-
-    Args:
-        guaranteed: whether the theorems guarantee it.
-        held: number of runs in which it held at every look.
-        runs: number of runs.
-    """
+    """Number of runs in which a property of the flow held at every look, and whether the theorems guarantee it."""
 
     guaranteed: bool
     held: int
@@ -48,10 +42,7 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class ClippingTable(NonPrivate):
-    """Table of kinds of clipping and properties of the flow; prints as Markdown.
-
-    Args:
-        verdicts: kind of clipping → property → verdict.
+    """Kind of clipping → property of the flow → verdict; prints as Markdown.
 
     Source:
         Bu et al. 2023, "On the Convergence and Calibration of Deep Learning with Differential Privacy", Table 1 and
@@ -89,8 +80,8 @@ class Kind:
 
     Args:
         rule: function from a problem to its rule; None for no clipping.
-        guaranteed: for each property in order, whether the theorems guarantee it; None without a row in the published table.
-        slower: number of steps into which each step of a problem is divided, so that weights above 1 stay on the flow's path.
+        guaranteed: for each property, whether the theorems guarantee it; None without a row in the published table.
+        slower: divisor of each step, so that weights above 1 stay on the flow's path.
     """
 
     rule: Callable[[Problem], Rule | None]
@@ -135,8 +126,7 @@ KINDS: Mapping[str, Kind] = {
 def clipping_table(cases: Sequence[Problem] | None = None) -> ClippingTable:
     """Return the effects of every kind of clipping in the published table on gradient flow, from runs.
 
-    Runs must satisfy guaranteed properties and may violate others. The built-in problems together show every entry of the
-    published table; a single problem need not.
+    Runs must satisfy guaranteed properties and may violate others. The built-in problems together show the whole published table.
 
     Args:
         cases: problems whose kernel without clipping is positive definite, as the theorems require; None for the built-in ones.

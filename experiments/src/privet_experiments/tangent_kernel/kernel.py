@@ -88,7 +88,7 @@ class LossSlope(NonPrivate):
 
     Args:
         predicted: −(∂L/∂f)K(∂L/∂f)ᵀ.
-        measured: central difference of the loss along the flow's path, per unit of time.
+        measured: central difference of the loss along the flow's path.
     """
 
     predicted: float
@@ -134,12 +134,7 @@ def tangent_kernel(
 def loss_slope(
     model: nn.Module, criterion: Criterion, inputs: Any, targets: Tensor, rule: Rule | None = None, *, distance: float = 1e-5
 ) -> LossSlope:
-    """Return the rate at which gradient flow with clipping changes the mean loss, predicted by the kernel and measured.
-
-    Args:
-        model, criterion, inputs, targets, rule: as for `tangent_kernel`.
-        distance: step of the central difference, as a length in parameter space.
-    """
+    """Return the rate of change of the mean loss under gradient flow; `distance` is the step of the central difference."""
     kernel = tangent_kernel(model, criterion, inputs, targets, rule)
     with preserve_random_state(model):
         outputs = model(inputs)

@@ -64,7 +64,7 @@ def noise_limit(
     """Return the distances that noise causes in full-batch training, for decreasing step sizes over the same time.
 
     A step with learning rate η has noise η·σ·sensitivity/n, and the noise of time/η steps adds up to √(time·η)·σ·sensitivity/n.
-    It vanishes as η → 0, so the gradient flow is the same for every σ. The privacy is not: it decreases with the time/η steps.
+    It vanishes as η → 0, so the gradient flow is the same for every σ. Privacy is not: it decreases with the time/η steps.
 
     Args:
         model, criterion, inputs, targets: as for `tangent_kernel`.
@@ -100,11 +100,7 @@ def noise_limit(
 
 @dataclass
 class NoiseLimitDisplay(Display):
-    """Distance from the training without noise over the learning rate, for every σ; the dashed line is σ·scale·√η.
-
-    Args:
-        limit: the numbers.
-    """
+    """Distance from the training without noise over the learning rate, for every σ; the dashed line is σ·scale·√η."""
 
     limit: NoiseLimit
 

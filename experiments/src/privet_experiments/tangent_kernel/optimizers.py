@@ -1,4 +1,4 @@
-"""Where the flows of optimizers end under local and global clipping, for all parameters together and for each layer."""
+"""Limits of the flows of optimizers under local and global clipping, for all parameters together and for each layer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ _LONGER, _SLOWER = 3, 2
 
 @dataclass(frozen=True)
 class Clipping:
-    """A kind of clipping in the theorem.
-
-    Args:
-        rule: function from a problem to its rule.
-        guaranteed: whether a loss that converges must converge to zero.
-    """
+    """A kind of clipping: function from a problem to its rule, and whether a loss that converges must converge to zero."""
 
     rule: Callable[[Problem], Rule]
     guaranteed: bool

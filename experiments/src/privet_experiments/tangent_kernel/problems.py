@@ -15,19 +15,7 @@ from privet_experiments.tangent_kernel.kernel import Criterion
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A model and examples to fit, with bounds small enough to clip and steps small enough to follow the flow.
-
-    Args:
-        name: name of the problem.
-        model: a float64 model.
-        criterion: (outputs, targets) → (B,) losses.
-        inputs: (B, …).
-        targets: (B, …).
-        flat: rule with one group and a bound that clips.
-        layerwise: rule with several groups.
-        learning_rate: η.
-        steps: number of steps.
-    """
+    """A float64 model and examples to fit, with bounds small enough to clip and steps small enough to follow the flow."""
 
     name: str
     model: nn.Module
@@ -41,12 +29,7 @@ class Problem:
 
 
 class TwoBlocks(nn.Module):
-    """A linear model with two modules, each for a part of the input; initialised with zeros.
-
-    Args:
-        first: number of inputs of the first module.
-        second: number of inputs of the second.
-    """
+    """A linear model with two modules, for the first and the other inputs; initialised with zeros."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__()

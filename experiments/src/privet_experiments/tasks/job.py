@@ -39,16 +39,11 @@ class TaskExamples:
 
 @dataclass(frozen=True)
 class Job:
-    """A requested run.
+    """A requested run of an arm.
 
     Args:
-        recipe: name of the recipe.
-        task: one of `privet_experiments.tasks.kinds.TASKS`.
-        metrics: metrics to record.
         points: number of evaluations.
-        examples: the training examples.
         size: number of examples.
-        arm: name of the arm.
         settings: settings of the arm, of the task's type.
         rate: learning rate; None if the task has none.
         seed: seed of the initial parameters.

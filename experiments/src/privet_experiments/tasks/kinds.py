@@ -1,4 +1,4 @@
-"""Kinds of tasks: training for labels or targets, on the data of many users, and gradient flow."""
+"""Kinds of tasks: training for labels or targets, training on many users' data, and gradient flow."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TaskKind:
 
     Args:
         settings: type of an arm's settings, a frozen dataclass that implements `TaskConfig`.
-        perform: function that executes a run.
+        perform: executes a run.
         trains: whether it trains on a data set with a plan.
-        size: returns the number of training examples, or of users; features exist for examples of the catalogue only.
+        size: returns the number of training examples, or of users.
     """
 
     settings: type[Any]
@@ -52,12 +52,7 @@ TASKS = {
 
 
 def perform(job: Job, advance: Advance) -> RunRecord:
-    """Execute a run and return its record.
-
-    Args:
-        job: the run.
-        advance: called with the number of steps since the last call.
-    """
+    """Execute a run and return its record; `advance` is called with the number of steps since its last call."""
     started = time.monotonic()
     found = TASKS[job.task].perform(job, advance)
     return RunRecord(

@@ -23,23 +23,19 @@ class RunRecord:
     """A finished run.
 
     Args:
-        recipe: name of the recipe.
-        arm: name of the arm.
         settings: result of `ArmConfig.described`.
         rate: learning rate; None if the task has none.
         seed: seed of the initial parameters.
-        examples: number of training examples.
         plan: the plan, as in plan.json; None for a task without data.
         epsilon: ε at the plan's δ, by PLD; infinite without privacy, None without a plan.
         metrics: name → value at the end.
         curve: metrics with `step` and `epsilon` during training, including the end.
         seconds: duration of training and evaluation.
-        machine: processor and number of cores.
         versions: library → version.
         finished: date and time, ISO 8601, UTC.
         study: results of gradient studies (`privet_experiments.tasks.studies`), NOT PRIVATE; None without a study.
         confidence: bin tables of a classifier's final test predictions, as `BinTable.to_dict` writes them: "predicted", of the
-            confidence in the predicted class, and "true_class"; None for other tasks and in runs from before they were recorded.
+            confidence in the predicted class, and "true_class"; None for other tasks and in early runs.
     """
 
     recipe: str
@@ -94,10 +90,7 @@ def key(arm: str, settings: dict[str, Any], rate: float | None, seed: int, examp
 
 
 class Records:
-    """The runs in a file of JSON lines, one per run.
-
-    Args:
-        path: path of the file, which need not exist. A partial last line of an interrupted write is removed.
+    """The runs in a file of JSON lines, one per run; the partial last line of an interrupted write is removed.
 
     Raises:
         InvalidArgumentError: a complete line is not a record.

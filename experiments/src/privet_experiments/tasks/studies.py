@@ -53,10 +53,7 @@ class GradientObserver:
     Args:
         studies: names in `STUDIES`; without any, there are no observations and no cost.
         epochs: number of epochs to study, at the end.
-        plan: the calibrated plan of the training.
-        model: the model in training.
-        loss_fn: (model, batch) → (B,) losses.
-        examples: the training examples.
+        plan: calibrated plan of the training.
     """
 
     def __init__(
@@ -67,11 +64,7 @@ class GradientObserver:
         self._seen: list[dict[str, Any]] = []
 
     def look(self, step: int) -> None:
-        """Observe the gradients if a look is due after this step.
-
-        Args:
-            step: number of the step just taken, from 1.
-        """
+        """Observe the gradients if a look is due after this step, counted from 1."""
         if step not in self._at:
             return
         size = min(len(self._examples), max(1, round(self._plan.examples * self._plan.sampling_rate)))

@@ -31,12 +31,7 @@ _AT_ONCE, _SEQUENCES_AT_ONCE = 512, 64
 
 @dataclass(frozen=True)
 class Objective:
-    """Learning objective of a network.
-
-    Args:
-        loss: (model, batch) → (B,) losses.
-        measure: (model, examples) → a value whose attributes are metrics.
-    """
+    """Learning objective: (model, batch) → (B,) losses, and (model, examples) → a value whose attributes are metrics."""
 
     loss: LossFunction
     measure: Callable[[nn.Module, TensorDataset], object]

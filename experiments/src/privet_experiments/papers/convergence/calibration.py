@@ -14,7 +14,7 @@ from privet_experiments.claims import Claim, PublishedNumber
 from privet_experiments.papers.sources import BU
 from privet_experiments.recipe import Arm, Chart, Recipe
 
-_OURS = 3  # seeds of an arm that the paper does not have, where a run takes minutes
+_OURS = 3  # seeds of an arm that the paper lacks; a run takes minutes
 _ERRORS = ("mean_squared_error", "mean_absolute_error")
 _NOT_PRIVATE = {"clipping": Unclipped(1.0, non_private=True), "noise": Gaussian(0.0, non_private=True)}
 
@@ -150,7 +150,7 @@ CALIBRATION_WINE = Recipe(
     metrics=_ERRORS,
     seeds=30,
     points=20,
-    # The non-private arm starts at 7.8, where its rate has hardly moved it: the axis would flatten all others.
+    # The non-private arm hardly moves from its start at 7.8; the axis would flatten all others.
     charts=(Chart("training", "curve", "mean_squared_error", logarithmic=True, top=0.7),),
     note=(
         "Every step uses every example, so the paper's ε = 4.40 by GDP is exact and equals ours by PLD. The paper does not "

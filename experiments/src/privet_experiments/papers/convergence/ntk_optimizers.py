@@ -1,4 +1,4 @@
-"""Where flows of momentum and adaptive optimizers end under clipping: the theorem's verdicts from runs."""
+"""Limits of the flows of momentum and adaptive optimizers under clipping: the theorem's verdicts from runs."""
 
 from __future__ import annotations
 

@@ -22,12 +22,12 @@ _SHORT = epochs(5)
 _MULTIPLIERS, _WIDTHS = (1.0, 4.0, 16.0), (32, 128, 512)
 # A mask removes noise, and with it part of the step. So does a lower learning rate, which may explain the whole gain.
 _LOWER, _NOISY = (1.0, 2.0), 1.0
-# Runs of an arm that the paper's table has no number for.
+# Runs of an arm without a number in the paper's table.
 _SWEPT = 3
 
 
 def _reported(baseline: float, gain: float) -> dict[float, float]:
-    """Return r → accuracy; the paper does not say at which r it gained."""
+    """Return r → accuracy; the paper does not say which r has the gain."""
     return dict(zip(_ENDS, (baseline, baseline + gain), strict=True))
 
 
@@ -47,7 +47,7 @@ def _sparse(rate: float, **plan: Any) -> dict[str, Any]:
 
 
 def _at(network: str, epsilon: float, rate: float, learning_rate: float) -> dict[str, float | str]:
-    """Return where a run of a network of the table stands among learning rates, if it is one of those."""
+    """Return the coordinates of a network's run in the chart of learning rates, if it belongs there."""
     swept = epsilon == _NOISY and rate in _ENDS
     return {"learning rate": learning_rate, "model": f"{network}, r = {rate:g}"} if swept else {}
 

@@ -40,12 +40,12 @@ _PANELS_IN_A_ROW = 3
 
 @dataclass(frozen=True)
 class _Kind:
-    """Drawing of a kind of chart.
+    """How a kind of chart is drawn.
 
     Args:
-        draw: function that draws on a canvas.
+        draw: draws on a canvas.
         size: width and height in inches, given the number of arms or panels.
-        count: function that counts the arms or panels.
+        count: counts the arms or panels.
         shows: whether a run recorded the data of the chart.
     """
 
@@ -56,16 +56,9 @@ class _Kind:
 
 
 def draw(recipe: Recipe, arms: Sequence[Arm], records: Sequence[RunRecord], directory: Path) -> tuple[Chart, ...]:
-    """Write the charts of a recipe that have runs as SVG files; equal records give equal bytes.
+    """Write a recipe's charts as SVG files, and return those for which no run recorded data.
 
-    Args:
-        recipe: the recipe.
-        arms: arms with runs.
-        records: the runs.
-        directory: the folder.
-
-    Returns:
-        The charts that could not be drawn, because no run recorded their data.
+    Equal records give equal bytes.
     """
     missing = []
     for chart in recipe.charts:

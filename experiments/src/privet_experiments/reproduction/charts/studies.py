@@ -113,7 +113,7 @@ def _by_step(study: dict[str, Any], number: str) -> tuple[Floats, Floats]:
 def _weighted(study: dict[str, Any], number: str) -> tuple[Floats, Floats]:
     """Return the finite values of a number over all looks, with their weights.
 
-    For norms, a look keeps equally spaced quantiles; each weighs the examples halfway to its neighbours, the ends half as much.
+    For norms, a look records equally spaced quantiles, whose weights are those of the trapezoid rule.
     """
     rows = np.array([np.atleast_1d(look[number]) for look in study["looks"]], dtype=np.float64)
     share = np.ones(rows.shape[1])

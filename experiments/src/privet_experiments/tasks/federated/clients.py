@@ -1,4 +1,4 @@
-"""Private, public and held-out users of a file, divided by a hash of their numbers."""
+"""Private, public and held-out users of a file, divided by a hash of their ids."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ PARTS = ("held out", "public", "rehearsed", "private")
 
 @dataclass(frozen=True)
 class Clients:
-    """Users of a file in four disjoint parts.
+    """Users of a file in four disjoint parts: those that train, those that measure the model, and public ones.
 
     Args:
-        problem: the learning problem.
-        private: users that train.
-        held_out: users that measure the model.
         public: users that rehearse a training with the noise of the private one, for the choice of settings.
         rehearsed: public users that measure a rehearsal.
     """

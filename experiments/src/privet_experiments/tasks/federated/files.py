@@ -1,4 +1,4 @@
-"""Files with the data of many users: tweets, plays and ratings, as published, from a folder that the caller names."""
+"""Files of many users' data: tweets, plays and ratings, as published, from the caller's folder."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _UNPACK: Mapping[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.decomp
 
 @dataclass(frozen=True)
 class UserFile:
-    """A file with the data of many users.
+    """A file with many users' data.
 
     Args:
-        name: name of the file without the suffix of a compression.
+        name: name of the file, uncompressed.
         content: its format and columns.
-        published: where the data are published.
+        published: where it is published.
         clients: number of private users of the published file, as `clients.split` counts them: public.
     """
 

@@ -1,4 +1,4 @@
-"""Small models of the data of many users: sentiment of tweets, the next letter of plays, and ratings of films."""
+"""Small models of many users' data: sentiment of tweets, the next letter of plays, and ratings of films."""
 
 from __future__ import annotations
 
@@ -35,12 +35,7 @@ _Rows = list[tuple[int, dict[str, str]]]
 
 @dataclass(frozen=True)
 class UserPart:
-    """Examples of some users.
-
-    Args:
-        examples: inputs and targets.
-        owners: user of each example.
-    """
+    """Examples of some users: inputs and targets, and the user of each example."""
 
     examples: TensorDataset
     owners: tuple[int, ...]
@@ -53,15 +48,15 @@ class UserPart:
 
 @dataclass(frozen=True)
 class UserProblem:
-    """A problem that a small model learns from the data of many users.
+    """A learning problem on many users' data.
 
     Args:
         rows: text of the file → user and fields of every row.
-        encode: rows of a part and those of public users → its examples.
-        build: → the model, at its start.
+        encode: rows of a part, rows of public users → examples of the part.
+        build: → the initial model.
         loss: (model, batch) → (B,) losses.
         measure: logits or predictions, targets → metrics.
-        constant: targets of training → the best prediction that is the same for every input, (outputs,).
+        constant: training targets → the best constant prediction, (outputs,).
     """
 
     rows: Callable[[io.StringIO], _Rows]
@@ -73,12 +68,10 @@ class UserProblem:
 
 
 class _Lookup(nn.Module):
-    """A linear map of numbered inputs: one column of weights for each number.
+    """A linear map of one-hot inputs.
 
     Args:
-        numbers: how many there are.
-        outputs: number of outputs.
-        last: factor of the last number's input: one that most examples have would otherwise learn faster than all others.
+        last: factor of the last input, which most examples have: it would otherwise learn faster than all others.
     """
 
     eye: Tensor
@@ -122,7 +115,7 @@ def _encode_tweets(rows: _Rows, public: _Rows) -> UserPart:
 
 
 def _encode_speeches(rows: _Rows, public: _Rows) -> UserPart:
-    """Return pieces of text as numbers of letters, and the letters after each."""
+    """Return pieces of text as letter ids, and the letter after each."""
     texts: dict[int, list[int]] = {}
     place = {letter: number for number, letter in enumerate(_ALPHABET)}
     for user, row in rows:
@@ -140,7 +133,7 @@ def _encode_speeches(rows: _Rows, public: _Rows) -> UserPart:
 
 
 def _encode_ratings(rows: _Rows, public: _Rows) -> UserPart:
-    """Return films as numbers, those that public users rate most first and all others as one, and ratings less 3.5."""
+    """Return film ids, by frequency among public users with all rare films as one, and ratings less 3.5."""
     often = Counter(int(row["movieId"]) for _, row in public)
     known = sorted(often, key=lambda film: (-often[film], film))[:_FILMS]
     place = {film: number for number, film in enumerate(known)}

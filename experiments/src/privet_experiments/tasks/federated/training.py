@@ -1,4 +1,4 @@
-"""One run on the data of many users: federated rounds, central steps, or a constant."""
+"""One run on many users' data: federated rounds, central steps, or a constant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Run = Federated | Training
 
 
 def train_users(job: Job, advance: Advance) -> TaskResult:
-    """Train a small model on the private users, or on public ones as a rehearsal, and measure it on others."""
+    """Train a small model on the private users, or on public ones as a rehearsal, and evaluate it on others."""
     held, settings = clients(job.examples), job.settings
     train, test = (held.public, held.rehearsed) if settings.rehearsal else (held.private, held.held_out)
     plan = _plan_of(settings, held)
@@ -50,7 +50,7 @@ def train_users(job: Job, advance: Advance) -> TaskResult:
 
 
 def _plan_of(settings: UserConfig, held: Clients) -> Plan:
-    """Return the calibrated plan of a run: of the private users, or of the public ones with noise to match."""
+    """Return the calibrated plan of a run: for the private users, or for the public ones with matching noise."""
     plan = settings.plan_for(_units(settings, held.private))
     return settings.rehearsal_of(plan, _units(settings, held.public)) if settings.rehearsal else plan
 
@@ -94,7 +94,7 @@ def _measure(problem: UserProblem, model: nn.Module, part: UserPart) -> dict[str
 
 
 def _measure_constant(problem: UserProblem, train: UserPart, test: UserPart) -> dict[str, float]:
-    """Return the metrics of the best prediction that is the same for every input."""
+    """Return the metrics of the best constant prediction."""
     targets = test.examples.tensors[1]
     best = problem.constant(train.examples.tensors[1])
     return problem.measure(best.expand(*targets.shape, -1), targets) | dict.fromkeys(_BYTES, 0.0)

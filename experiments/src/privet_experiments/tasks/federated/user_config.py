@@ -1,4 +1,4 @@
-"""Settings of an arm on the data of many users: who trains, at which level of privacy, and for how long."""
+"""Settings of an arm on many users' data: who trains, at which level of privacy, and for how long."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class UserConfig:
         plan: fields of `privet.Plan`, as values or as in plan.json: steps, clipping, and noise or sparsification. Number and unit
             of the examples, sampling and δ follow from method and data.
         method: "federated" (DP-FedAvg), "users" (central training, a user is the unit), "examples" (an example is), or "constant"
-            (the best prediction that ignores the input, without privacy).
+            (the best constant prediction, without privacy).
         learning_rate: of the server's or the central SGD, > 0; None for "constant".
         epsilon: target ε of the calibration; None uses the plan's noise.
         share: expected part of the units in a step, in (0, 1].
         momentum: of that SGD, in [0, 1).
-        cap: most examples of a user that are used, unless an example is the unit.
+        cap: largest number of a user's examples, unless an example is the unit.
         local_rate, local_steps, local_batch: of a client's `LocalSteps`.
-        rehearsal: train on public users instead, with noise whose effect on the mean is that of the private training, and measure
-            on other public users: for the choice of settings, which then costs no privacy.
+        rehearsal: train on public users, with noise that changes the mean as much as in the private training, and evaluate on
+            other public users. This costs no privacy, and serves the choice of settings.
     """
 
     plan: Mapping[str, Any]
@@ -71,7 +71,7 @@ class UserConfig:
         return found if self.epsilon is None else found.calibrate(self.epsilon)
 
     def rehearsal_of(self, plan: Plan, units: int) -> Plan:
-        """Return a plan for fewer units, whose noise moves the released mean as much as that of a calibrated plan."""
+        """Return a plan for fewer units whose noise changes the released mean as much as that of a calibrated plan."""
         sampling = Poisson(max(1, round(self.share * units)))
         factor = sampling.batch_size / plan.sampling.expected_batch_size(plan.examples)
         noise = plan.noise
