@@ -125,11 +125,12 @@ def test_links_lead_to_files_and_headings():
 
 
 def test_a_name_in_the_text_exists():
-    """Names of Privet, commands of make, folders and tests; decisions name what there was before, too."""
+    """Names of Privet, commands of make, source files, folders and tests."""
     targets = {*re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)}
+    sources = [path.as_posix() for root in (ROOT / "src", ROOT / "experiments" / "src") for path in root.rglob("*.*")]
     for path, prose in PROSE.items():
-        if "decisions" in path.parts:
-            continue
+        for each in re.findall(r"`((?!tests|benchmarks|docs|examples)\w+/[\w/]+\.(?:py|cpp))`", prose):
+            assert any(source.endswith(f"/{each}") for source in sources), f"{name(path)} names {each}"
         for each in re.findall(r"`(privet(?:\.[a-z_]\w*)+)", prose):
             pkgutil.resolve_name(each)  # raises if there is none
         assert {*re.findall(r"`make ([\w-]+)", prose)} <= targets, name(path)
