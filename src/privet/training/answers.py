@@ -19,18 +19,10 @@ _GRID = 2.0**-20
 
 
 def bounded_sum(contributions: Tensor, bound: float) -> ClippedSum:
-    """Return the exact sum of contributions, no row of which is longer than the bound.
+    """Return the exact sum (d,) of the rows of contributions (N, d), each scaled down to an L2 norm of at most C = bound.
 
-    Args:
-        contributions: (N, d) float64, one row per entry. A value that is not finite counts as 0.
-        bound: C > 0; a row that is longer in L2 norm is scaled down to it.
-
-    Returns:
-        The sum over the rows, (d,), with sensitivity C. Rows are rounded to multiples of 2⁻²⁰ toward zero, which shortens
-        them. So sums of up to 2³² rows are exact in float64, and no rounding depends on other rows.
-
-    Raises:
-        InvalidArgumentError: the contributions are not of shape (N, d).
+    Values that are not finite count as 0. Rows are rounded to multiples of 2⁻²⁰ toward zero, which shortens them: sums of up to
+    2³² rows are exact in float64, so no rounding depends on other rows, and the sensitivity is C.
     """
     if contributions.ndim != 2:
         raise InvalidArgumentError("the shape of contributions", tuple(contributions.shape), "(N, d)")
@@ -43,11 +35,11 @@ def bounded_sum(contributions: Tensor, bound: float) -> ClippedSum:
 
 
 def answer_query(ledger: Ledger, name: str, compute: Callable[[], ClippedSum], source: Source) -> tuple[float, ...] | None:
-    """Return the answer to a query; as for `Training.answer`, with a source of noise.
+    """Return the answer to a query; None if a killed process had paid for it.
 
     Guarantee:
-        The order is: compute, which releases nothing; pay, durably; draw the noise; record the answer, durably. So a process that
-        is killed at any point leaves a query that is unpaid and was never drawn, or is paid for and never drawn again.
+        Compute, which releases nothing; pay, durably; draw the noise; record the answer, durably. A process killed at any point
+        leaves a query that is unpaid and never drawn, or paid for and never drawn again.
     """
     if name in ledger.answers:
         return ledger.answers[name]

@@ -39,13 +39,7 @@ class CorruptCheckpointError(Exception):
 
 
 def save(directory: Path, step: int, parts: Mapping[str, Stateful], ledger: Ledger) -> None:
-    """Write the state after `step` completed steps, and keep the previous checkpoint.
-
-    Args:
-        directory: directory of the run.
-        step: number of steps whose release is in the parameters.
-        parts: name → model, optimizer, scheduler or other state.
-        ledger: ledger of the run, whose tip is stored.
+    """Write the named states after `step` completed steps, with the ledger's tip, and keep the previous checkpoint.
 
     Raises:
         LedgerError: writing failed, such as on a full disk; the existing checkpoints are unchanged.
@@ -61,11 +55,7 @@ def save(directory: Path, step: int, parts: Mapping[str, Stateful], ledger: Ledg
 
 
 def _write(state: Mapping[str, Any], path: Path) -> None:
-    """Write the state; a full disk is an OSError, which torch's writer reports as its own broken invariant.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write the state; a full disk is an OSError, which torch's writer reports as its own broken invariant."""
     try:
         with path.open("wb") as file:
             torch.save(state, file)
@@ -76,11 +66,7 @@ def _write(state: Mapping[str, Any], path: Path) -> None:
 
 
 def save_first(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger) -> None:
-    """Write the state before the first step, and check that it can be read again, before anything is spent.
-
-    Raises:
-        LedgerError: some state cannot be read without executing code from the file.
-    """
+    """Write the state before the first step, and check that it can be read without executing code, before anything is spent."""
     try:
         save(directory, 0, parts, ledger)
         read(directory / NAME)
@@ -94,15 +80,11 @@ def save_first(directory: Path, parts: Mapping[str, Stateful], ledger: Ledger) -
 def load(directory: Path, parts: Mapping[str, Stateful] | None, ledger: Ledger, device: torch.device) -> int | None:
     """Restore the last readable state, and return its number of completed steps; None if there is no checkpoint yet.
 
-    Args:
-        directory: directory of the run; its ledger is open, so no other process writes there.
-        parts: name → model, optimizer, scheduler or other state; None to restore nothing, which checks the ledger alone.
-        ledger: ledger of the run.
-        device: device of the restored tensors.
+    Without `parts`, only the ledger is checked. The caller holds the ledger open, so no other process writes to the directory.
 
     Raises:
-        LedgerError: the checkpoint is not in the ledger (which was rolled back, or belongs to another run), no checkpoint can be
-            read, or it contains other states than those requested.
+        LedgerError: the checkpoint is not in the ledger (which was rolled back, or is of another run), no checkpoint can be read,
+            or it contains other states than those requested.
     """
     remove_unfinished(directory / NAME)
     path, state = latest(directory, device)
@@ -126,11 +108,7 @@ def load(directory: Path, parts: Mapping[str, Stateful] | None, ledger: Ledger, 
 
 
 def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Return the content of a checkpoint, by a reader that only creates tensors and plain values.
-
-    Raises:
-        CorruptCheckpointError: the file is not a checkpoint, or was damaged.
-    """
+    """Return the content of a checkpoint, by a reader that only creates tensors and plain values."""
     try:
         with zipfile.ZipFile(path) as parts:  # torch's reader does not look at the checksums
             damaged = parts.testzip()
@@ -147,11 +125,7 @@ def read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def latest(directory: Path, device: torch.device | str = "cpu") -> tuple[Path, dict[str, Any] | None]:
-    """Return the path and content of the newest readable checkpoint; None as content if there is no checkpoint.
-
-    Raises:
-        LedgerError: there are checkpoints, and none can be read.
-    """
+    """Return the path and content of the newest readable checkpoint; None as content if there is none. Refuse damaged ones."""
     unreadable = ""
     for path in (directory / NAME, directory / PREVIOUS):
         if not path.exists():

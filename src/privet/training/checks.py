@@ -52,11 +52,7 @@ class KnowsNoise(Protocol):
 
 
 def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int | None, method: str, reading: Reading) -> None:
-    """Refuse arguments of a training that are out of range, and a data set that is not the plan's.
-
-    Raises:
-        InvalidArgumentError: names the argument.
-    """
+    """Refuse arguments of a training that are out of range, and a data set that is not the plan's."""
     if not isinstance(plan, Plan):
         raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
     if not isinstance(reading, Reading):
@@ -71,11 +67,8 @@ def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int 
 def check_one_process() -> None:
     """Refuse to train in one of several processes of torch.distributed, or of torchrun.
 
-    Each would sample, add noise and count for itself, over the whole data set: the releases of all would spend the budget as
-    many times, and no ledger would say so.
-
-    Raises:
-        InvalidArgumentError: says how many processes there are.
+    Each would sample, add noise and count for itself: together they would spend the budget several times, and no ledger would
+    say so.
     """
     size = 1
     if distributed.is_available():
@@ -94,11 +87,7 @@ def check_one_process() -> None:
 def choose_physical_batch_size(plan: Plan) -> int:
     """Return the usual number of examples that go through the model at once.
 
-    Draws with an expected size of 256 would need a second pass for a few examples in half of the steps. Every pass has a fixed
-    cost, so there is room for draws up to four standard deviations of a Poisson sample above their expected size.
-
-    Args:
-        plan: the plan, which is public.
+    Every pass has a fixed cost, so one pass takes draws up to four standard deviations of a Poisson sample above their size.
     """
     expected = plan.sampling.expected_batch_size(plan.examples)
     return _USUAL_SIZE if expected > _USUAL_SIZE else max(_USUAL_SIZE, math.ceil(expected + 4 * math.sqrt(expected)))
@@ -112,13 +101,7 @@ def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: M
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, fresh: bool) -> None:
-    """Refuse an optimizer that evaluates the loss, changes other parameters than the model's, or holds earlier state.
-
-    Args:
-        optimizer: optimizer of the training.
-        parameters: name → trainable parameter of the model.
-        fresh: whether it must not have taken any step.
-    """
+    """Refuse an optimizer that evaluates the loss, changes other parameters than the model's, or (if `fresh`) has taken steps."""
     if isinstance(optimizer, list | tuple):
         raise InvalidArgumentError(
             "optimizer", f"a {type(optimizer).__name__} of {len(optimizer)}", "one torch.optim optimizer",
@@ -152,15 +135,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
 def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
     """Refuse an optimizer of a new run that has taken steps: its state would carry the data behind them into the run.
 
-    State, and tensors in attributes, must be blank (zeros, no steps), copies of the optimizer's parameters as they are now, which
-    are public, or filled with one of its options. Hooks are allowed: they only see released values.
-
-    Args:
-        optimizer: optimizer of a new run; optimizers that it wraps are checked too.
-        parameters: name → trainable parameter of the model.
-
-    Raises:
-        InvalidArgumentError: names the state and its parameter, or a learning rate that is no number.
+    State, and tensors in attributes, must be blank (zeros, no steps), copies of the parameters as they are now, or filled with
+    one of the optimizer's options. Hooks are allowed: they see released values only.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
     for each in wrapped(optimizer):
@@ -194,14 +170,7 @@ def _is_public(value: Any, known: Iterable[Tensor | float]) -> bool:
 
 
 def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, steps: int, *, fresh: bool) -> None:
-    """Refuse a scheduler that cannot take the run's steps.
-
-    Such as one of another optimizer, one that ends before the last of `steps`, one whose steps need arguments, or, if `fresh`,
-    one that has taken steps.
-
-    Raises:
-        InvalidArgumentError: says which.
-    """
+    """Refuse a scheduler of another optimizer, that ends before `steps`, needs arguments, or (if `fresh`) has taken steps."""
     kind = type(scheduler).__name__
     if not isinstance(scheduler, LRScheduler):
         raise InvalidArgumentError("scheduler", kind, "a torch.optim.lr_scheduler.LRScheduler")
@@ -228,11 +197,7 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
 
 
 def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:
-    """Refuse an average of another model, or, if `fresh`, one that already contains steps.
-
-    Raises:
-        InvalidArgumentError: says which.
-    """
+    """Refuse an average of another model, or (if `fresh`) one that already contains steps."""
     if not isinstance(average, AveragedModel):
         raise InvalidArgumentError(
             "average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel",

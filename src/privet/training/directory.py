@@ -26,14 +26,7 @@ OWN_FILES = (LEDGER, PLAN, STATUS, MANIFEST, FINGERPRINT, METRICS, checkpoint.NA
 def check_empty(directory: Path, name: str = "directory") -> None:
     """Refuse a directory that a new run cannot have for itself, without creating or changing anything.
 
-    Args:
-        directory: a path that need not exist. A directory in which a run failed before its first record is accepted, and hidden
-            files are ignored.
-        name: name of the argument in errors.
-
-    Raises:
-        LedgerError: it contains a run.
-        InvalidArgumentError: it contains other files, or is not a directory.
+    A directory in which a run failed before its first record is accepted, and hidden files are ignored.
     """
     if not directory.exists():
         return
@@ -47,12 +40,7 @@ def check_empty(directory: Path, name: str = "directory") -> None:
 
 
 def claim(directory: Path) -> None:
-    """Make the directory of a new run.
-
-    Raises:
-        LedgerError: it contains a run.
-        InvalidArgumentError: it cannot be created.
-    """
+    """Make the directory of a new run."""
     try:
         make_folder(directory)
     except OSError as error:
@@ -66,11 +54,7 @@ def _check_no_run(directory: Path) -> None:
 
 
 def holds_run(directory: str | Path) -> bool:
-    """Return whether a directory holds a run, so that `Training.resume` applies and a new `Training` is refused.
-
-    Args:
-        directory: a path that need not exist.
-    """
+    """Return whether a directory holds a run, so that `Training.resume` applies and a new `Training` is refused."""
     saved = Path(directory) / checkpoint.NAME
     return _has_record(Path(directory) / LEDGER) or (saved.exists() and saved.stat().st_size > 0)
 
@@ -84,14 +68,7 @@ def _has_record(ledger: Path) -> bool:
 
 
 def prepare(directory: Path, plan: Plan, files: Mapping[str, str], private: Mapping[str, str]) -> None:
-    """Write the files that resuming needs besides ledger and checkpoint, and the status of an unfinished run.
-
-    Args:
-        directory: directory of the run.
-        plan: its plan.
-        files: name → text of the other files.
-        private: name → text of files that only their owner can read.
-    """
+    """Write the files that resuming needs besides ledger and checkpoint, and the status; only the owner can read `private` ones."""
     for name, text in {PLAN: plan.to_json(indent=2) + "\n", **files}.items():
         write_text(directory / name, text)
     for name, text in private.items():
@@ -100,12 +77,7 @@ def prepare(directory: Path, plan: Plan, files: Mapping[str, str], private: Mapp
 
 
 def forget(directory: Path, files: Iterable[str]) -> None:
-    """Remove a run that was refused before its first step, so that another can use its directory.
-
-    Args:
-        directory: directory of the run, whose ledger is locked by this process.
-        files: names of the other files that `prepare` wrote.
-    """
+    """Remove a run that was refused before its first step, with the files of `prepare`; this process holds its ledger's lock."""
     for name in (checkpoint.NAME, STATUS, PLAN, *files, LEDGER):
         (directory / name).unlink(missing_ok=True)
 
@@ -127,15 +99,7 @@ def read_plan(directory: Path) -> Plan:
 
 
 def check_plan(directory: Path, plan: Plan) -> None:
-    """Refuse to continue a run under another plan than its own, which cannot be changed.
-
-    Args:
-        directory: directory of the run.
-        plan: the plan that was given.
-
-    Raises:
-        LedgerError: the plans differ; lists how. Or the directory has none.
-    """
+    """Refuse to continue a run under another plan than its own; the error lists the differences."""
     own, given = read_plan(directory).to_dict(), plan.to_dict()
     if differences := [
         f"{name} is {own.get(name)} there, {value} here" for name, value in given.items() if own.get(name) != value
@@ -148,14 +112,7 @@ def check_plan(directory: Path, plan: Plan) -> None:
 
 
 def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:
-    """Write the progress of a run, for people and for the report; nothing is decided by it.
-
-    Args:
-        directory: directory of the run.
-        done: steps whose release is in the parameters.
-        spent: steps that count.
-        planned: steps of the plan.
-    """
+    """Write the progress of a run (steps in the parameters, that count, of the plan), for people; nothing is decided by it."""
     status = {
         "state": "trained" if spent >= planned else "unfinished", "steps_done": done, "steps_spent": spent,
         "steps_planned": planned, "written": math.floor(time.time()),

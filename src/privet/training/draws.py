@@ -20,11 +20,8 @@ class DrawReader:
     """Draws and reads the examples of every step, in the order of the steps.
 
     Args:
-        scheme: sampling scheme.
-        examples: number of examples in the data set.
         words: source of random words for the draws.
-        seeds: source of random words for user code that reads; None if none runs.
-        rows: reader of the data set.
+        seeds: the same for user code that reads; None if none runs.
         size: largest number of examples in a physical batch.
         workers: number of processes that read ahead.
 
@@ -32,9 +29,8 @@ class DrawReader:
         first: step of the first of its draws, which share a partition or cycle.
 
     Guarantee:
-        A draw belongs to one step of the ledger, by its number, and no other step ever uses it. A draw that was read ahead and
-        not used stays the draw of its step, even when reading stops and starts again. So the steps of an epoch use one partition
-        of the data, and no example is drawn twice in it, however often a loop was left, failed, or ran beside another.
+        A draw belongs to one step of the ledger and is never used for another, even if it was read ahead and reading stopped and
+        began again. So the steps of an epoch use one partition, and no example is drawn twice in it, whatever the loops.
     """
 
     def __init__(
@@ -50,7 +46,7 @@ class DrawReader:
         self._process = os.getpid()
 
     def start(self, step: int) -> int:
-        """Return the first step, `step` or a later one, that can be read; steps before it must be spent without a release.
+        """Return the first step, from `step` on, that can be read; steps before it must be spent without a release.
 
         The draws continue. A training without draws, or one that lost them, starts new ones where the scheme allows it.
         """
@@ -74,8 +70,7 @@ class DrawReader:
     def read(self, step: int) -> Iterator[tuple[PhysicalBatch, list[Group]]]:
         """Yield the physical batches of a step's draw, with the examples that could be read; an empty draw is one empty batch.
 
-        Args:
-            step: step that was passed to `start`; the draws of earlier steps must have been read to their end, or closed.
+        `start` was called for the step; draws of earlier steps must have been read to their end, or closed.
         """
         self.open(step)
         assert self._stream is not None

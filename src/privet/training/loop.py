@@ -80,17 +80,7 @@ class Loop(Unique, ABC):
     def _prepare(
         self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
     ) -> None:
-        """Check everything that is public, and make what the steps need.
-
-        Args:
-            plan, physical_batch_size, method, reading: as for `Training`.
-            parts: model, loss, optimizer and the other parts of the run.
-            fresh: whether the run is new, so that optimizer, scheduler and average must hold no earlier state.
-
-        Raises:
-            InvalidArgumentError: an argument is out of range.
-            UnsupportedModelError: the model or loss cannot be trained with this guarantee.
-        """
+        """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
         check_one_process()
         self._check_surroundings()
         check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
@@ -116,13 +106,7 @@ class Loop(Unique, ABC):
         self._largest, self._loops, self._stepping = largest, 0, threading.Lock()
 
     def _begin(self, storage: Storage, record: RunRecorder, points: int = POINTS) -> None:
-        """Take steps into a record from now on.
-
-        Args:
-            storage: where the run is stored.
-            record: record of the run, with its ledger.
-            points: about how many steps the metrics file describes.
-        """
+        """Take steps into a record from now on; the metrics file describes about `points` of them."""
         self.directory, self._record, self._checkpoint_every = storage.folder, record, storage.checkpoint_every
         self._observers = Observers(self._plan, self.directory, lambda: record.saved, points)
 
@@ -187,9 +171,8 @@ class Loop(Unique, ABC):
     def _take(self, update: Callable[[], object] | None) -> Generator[Step, None, None]:
         """Take the remaining steps.
 
-        Args:
-            update: changes the parameters by their gradients. None leaves that to the host: a step ends with gradients, and a
-                checkpoint that is due is written when the next step is asked for, after the host's update.
+        `update` changes the parameters by their gradients. None leaves that to the host: a step ends with gradients, and a
+        checkpoint that is due is written when the next step is asked for, after the host's update.
         """
         self._loops += 1
         try:
@@ -215,8 +198,8 @@ class Loop(Unique, ABC):
     def _step(self, update: Callable[[], object] | None) -> Step | None:
         """Take the next step; return None if the remaining steps belong to an epoch that cannot be finished.
 
-        The order is the guarantee: what is checked before a step is paid for is public, the payment is on disk before noise
-        exists, and only the release reaches the parameters.
+        The order is the guarantee: checks before payment see public values, the payment is durable before noise exists, and only
+        the release reaches the parameters.
         """
         plan, ledger = self._plan, self._record.ledger
         ledger.check_open()
@@ -248,12 +231,7 @@ class Loop(Unique, ABC):
 
     @abstractmethod
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
-        """Return the clipped sum over one whole draw.
-
-        Args:
-            batches: physical batches of the draw, each with the groups of its examples.
-            rule, masks, subspace: of the step.
-        """
+        """Return the clipped sum over one whole draw, given as physical batches, each with the groups of its examples."""
 
     def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
         """Return the subspace of a step, for `clipping.GEP`; None for other rules."""
@@ -286,11 +264,7 @@ class Loop(Unique, ABC):
 
     @contextlib.contextmanager
     def _between_steps(self) -> Iterator[None]:
-        """Return a context in which no other step is taken.
-
-        Raises:
-            LedgerError: one is being taken, by another thread or by the code that calls this.
-        """
+        """Return a context in which no other thread, and no code that this calls, takes a step."""
         if not self._stepping.acquire(blocking=False):
             raise LedgerError("a step of this training is being taken already; take the next one after it has ended")
         try:
@@ -345,12 +319,7 @@ def sum_gradients(
 ) -> ClippedSum:
     """Return the clipped sum over one draw; an example whose own computation raises contributes zero.
 
-    Args:
-        engine: computes gradients.
-        batches: physical batches of the draw, each with the groups of its examples.
-        clipper: how gradients are clipped.
-        past: past parameters whose gradients are added.
-        averages: averages of each example's gradients over the steps, if those are clipped; None otherwise.
+    `past` parameters' gradients are added; `averages` of each example's gradients over the steps, if any, are what is clipped.
     """
     total, drawn = RunningSum(clipper), 0
     with preserve_generators():

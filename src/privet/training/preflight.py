@@ -55,13 +55,8 @@ class Preflight:
     """The check of a training, which can be repeated.
 
     Args:
-        plan: plan of the training.
-        model, loss_fn: model and loss that are differentiated.
-        rows: reader of the data set.
-        method: requested method, or "auto".
         probe_batch: public batch of several examples to check with, or None.
         spec: made-up item with the structure of the data set's items, or None.
-        workers: number of processes that read.
 
     Attributes:
         note: sentence for the statement on what was read.
@@ -80,12 +75,7 @@ class Preflight:
     _seen: Hashable = field(default=None, init=False)
 
     def check(self) -> str:
-        """Return the method to use.
-
-        Raises:
-            UnsupportedModelError: the model or loss cannot be trained with this guarantee; the message names the culprit.
-            InvalidArgumentError: the loss function does not return one loss per example, or workers cannot send the examples.
-        """
+        """Return the method to use; refuse a model or loss that cannot be trained, and examples that workers cannot send."""
         if self._inputs is None:
             _warn_if_compiled(self.model, self.loss_fn)
             device = next(self.model.parameters()).device
@@ -125,11 +115,7 @@ class Preflight:
         return [[group.examples for group in groups]]
 
     def _make_from_spec(self) -> list[list[Examples]]:
-        """Return collated items with made-up numbers of several kinds, and those of the specification itself.
-
-        Raises:
-            Exception: of collate, if it fails for all of them.
-        """
+        """Return collated items with made-up numbers of several kinds, and those of the specification itself."""
         found, failures = [], []
         kinds = [make_synthetic_items(self.spec, _FEW, kind, public=True) for kind in range(len(KINDS))]
         for made in (*kinds, [self.spec] * _FEW):
@@ -245,10 +231,7 @@ def _holds(batch: Any, rows: Sequence[Any]) -> bool:
 
 
 def remembers(collate: Collate, items: Sequence[Any]) -> bool:
-    """Return whether made-up items differ when they are collated again, alone, in another order and with equal random numbers.
-
-    False for a function that fails for them.
-    """
+    """Return whether made-up items differ when they are collated again, alone, in another order and with equal random numbers."""
     with preserve_generators():
         try:
             first = [_call(collate, [item], 0) for item in items]

@@ -29,17 +29,8 @@ _FORMAT = 1
 class RunRecorder(Unique):
     """The record of one run; use `begin` or `resume`, after which the first step can be taken.
 
-    Args:
-        plan: plan of the run.
-        directory: directory of the run; None if its ledger is in memory.
-        ledger: open ledger of the run.
-        budget: budget that pays for the run, or None.
-        state: state that checkpoints hold.
-        restore: whether to restore the state from the last checkpoint, if there is one.
-
     Attributes:
-        ledger: as given.
-        budget: as given.
+        ledger, budget: of the run; its budget is None if nothing else is charged.
         completed: number of steps whose release is in the state.
         saved: number of checkpoints that this session has written.
     """
@@ -72,13 +63,9 @@ class RunRecorder(Unique):
 
     @classmethod
     def begin(cls, plan: Plan, storage: Storage, state: TrainingState, parts: Parts, *, block: int = BLOCK) -> RunRecorder:
-        """Return the record of a new run. If it is refused, another run can use its directory.
+        """Return the record of a new run; if it is refused, another run can use its directory.
 
-        Args:
-            plan, state: as for the class.
-            storage: where the run is stored.
-            parts: parts of the training, for the manifest.
-            block: number of steps that the ledger reserves at a time, at most so many of which a crash loses.
+        A crash loses at most `block` steps, which the ledger reserves at a time.
         """
         directory, budget = storage.folder, storage.budget
         if directory is not None or budget is not None:
@@ -113,15 +100,7 @@ class RunRecorder(Unique):
     def resume(
         cls, plan: Plan, storage: Storage, state: TrainingState, parts: Parts, *, adopt: bool, block: int = BLOCK
     ) -> RunRecorder:
-        """Return the record of a resumed run.
-
-        Args:
-            plan, state: as for the class.
-            storage: where the run is stored.
-            parts: parts of the training, which are compared with the manifest first.
-            adopt: as for `Ledger.open`.
-            block: as for `begin`.
-        """
+        """Return the record of a resumed run, whose parts are compared with the manifest first."""
         directory, restore = storage.check_resumable(), storage.restore
         description.check(directory, parts, options=restore)
         ledger = Ledger.open(
@@ -145,11 +124,7 @@ class RunRecorder(Unique):
         return () if self.budget is None else (self.budget.remark(self.ledger.run),)
 
     def save(self) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            LedgerError: the run was closed, so that another process may have resumed it; or the disk is full or fails.
-        """
+        """Write a checkpoint; refuse if the run was closed, so that another process may have resumed it."""
         if self._directory is None:
             return
         if not self.ledger.held:
@@ -160,20 +135,12 @@ class RunRecorder(Unique):
         self._write_status()
 
     def save_if_due(self, every: int) -> None:
-        """Write a checkpoint after each `every` steps, unless there is one of these steps already.
-
-        Raises:
-            LedgerError: as for `save`.
-        """
+        """Write a checkpoint after each `every` steps, unless there is one of these steps already."""
         if self.completed % every == 0 and self.completed != self._saved_after:
             self.save()
 
     def check_restored(self) -> None:
-        """Refuse the first step of a run whose state a host should have restored and has not.
-
-        Raises:
-            InvalidArgumentError: the optimizer, scheduler or average has taken steps, but `load_state_dict` was not called.
-        """
+        """Refuse the first step of a run whose state a host should have restored: its parts have taken steps."""
         if not self._restored:
             try:
                 self._state.check_fresh()
@@ -191,12 +158,7 @@ class RunRecorder(Unique):
         return {"format": _FORMAT, "run": self.ledger.run, "ledger": self.ledger.tip, "step": self.completed, "state": own}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned; steps that were spent since then stay spent.
-
-        Raises:
-            InvalidArgumentError: it is no such state.
-            LedgerError: it belongs to another run, or to a step that the ledger does not count, or the ledger is closed.
-        """
+        """Restore what `state_dict` returned, of this run and within its ledger; steps that were spent since then stay spent."""
         self.ledger.check_open()
         match state:
             case {"format": 1, "run": str(run), "ledger": str(tip), "step": int(step), "state": Mapping() as own} if step >= 0:

@@ -21,11 +21,9 @@ class Verified:
     """The content of a run's ledger, after all checks.
 
     Args:
-        run: id of the run.
         steps_spent: number of steps that count.
         steps_planned: number of steps of the plan.
         epsilon: ε at `delta` of the steps that count.
-        delta: δ of the plan.
         tip: SHA-256 of the ledger's last line. Keep it elsewhere: nothing within a directory shows that it is a copy.
         sessions: number of times that the run was started or resumed.
         torn: whether the last line is incomplete, because of a crash or a write in progress.
@@ -56,21 +54,12 @@ class Verified:
 
 
 def verify(directory: Path) -> Verified:
-    """Check the files of a run against each other, without changing or locking them.
-
-    Args:
-        directory: directory of the run, which may be in progress.
-
-    Returns:
-        The content of the ledger.
-
-    Raises:
-        LedgerError: there is no run, or a file is damaged or belongs to another run; the message says which.
+    """Check the files of a run, which may be in progress, against each other, without changing or locking them.
 
     Guarantee:
         A ledger that passes counts at least the steps whose results are in the checkpoint, in one unbroken chain, each with the
-        noise of the plan in the directory. Whether the end of the ledger was cut off, together with the checkpoints that would
-        show it, can only be told by comparing the tip with one that was kept elsewhere.
+        noise of the plan in the directory. Only a tip that was kept elsewhere shows whether the ledger's end was cut off,
+        together with the checkpoints that would show it.
     """
     plan, path = read_plan(directory), directory / LEDGER
     history, tips, torn = read_history(path)

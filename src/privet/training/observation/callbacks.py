@@ -52,11 +52,7 @@ class Callback:
 
 
 def check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
-    """Return the callbacks as a tuple.
-
-    Raises:
-        InvalidArgumentError: it is no collection, or one of them is no `Callback`.
-    """
+    """Return the callbacks as a tuple; refuse anything else."""
     found = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
     if not all(isinstance(one, Callback) for one in found):
         raise InvalidArgumentError(
@@ -67,11 +63,7 @@ def check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return metrics as plain numbers, with None for values that are missing or not finite.
-
-    Raises:
-        InvalidArgumentError: a name is reserved, or a value is not a number.
-    """
+    """Return metrics as plain numbers, with None for values that are missing or not finite; refuse reserved names."""
     found: dict[str, float | None] = {}
     for name, value in metrics.items():
         if not isinstance(name, str) or not name or name in _RESERVED or ":" in name:
@@ -86,11 +78,7 @@ def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 class ProgressBar(Callback):
-    """Shows steps, ε spent and the time left, on a terminal or in a notebook.
-
-    Args:
-        total: number of steps of the whole training.
-    """
+    """Shows steps, ε spent and the time left, on a terminal or in a notebook."""
 
     def __init__(self, total: int) -> None:
         from privet._utils.progress import progress_bar

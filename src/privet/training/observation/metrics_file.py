@@ -22,14 +22,9 @@ TIMES = "the training time in seconds"
 
 
 class MetricsFile(Callback):
-    """Appends the measures of some steps of a run, evenly spread, and all that `Training.log` is given.
+    """Appends the measures of about `points` steps of a run, evenly spread, and all that `Training.log` is given.
 
-    Each line has a "step"; lines of one step complement each other. The file is for people and reports: nothing is decided by it,
-    so if it cannot be written, a warning says so once and training continues.
-
-    Args:
-        directory: directory of the run.
-        points: about how many steps.
+    Lines of one step complement each other. Nothing is decided by the file: if it cannot be written, a warning says so once.
     """
 
     def __init__(self, directory: Path, points: int = POINTS) -> None:

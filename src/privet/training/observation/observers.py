@@ -28,11 +28,7 @@ from privet.training.observation.steps import Step
 class Observers:
     """Describes the steps of a training and passes them to its metrics file and callbacks.
 
-    Args:
-        plan: plan of the training.
-        directory: directory of the run; None if it is in memory, and so has no metrics file.
-        saved: returns the number of checkpoints that were written.
-        points: about how many steps the metrics file describes.
+    Without a directory there is no metrics file. `saved` returns the number of checkpoints that were written.
     """
 
     def __init__(self, plan: Plan, directory: Path | None, saved: Callable[[], int], points: int = POINTS) -> None:
@@ -51,14 +47,7 @@ class Observers:
         return self._seconds_before + (0.0 if self._started is None else time.monotonic() - self._started)
 
     def describe(self, number: int, rule: Rule, learning_rate: float | None, released: Mapping[str, Tensor]) -> Step:
-        """Return the description of a step.
-
-        Args:
-            number: number of the step.
-            rule: clipping rule of the step, which depends on earlier releases only.
-            learning_rate: learning rate of the step.
-            released: name → all that the step released with noise; statistics have a colon in their name.
-        """
+        """Return the description of a step: its rule depends on earlier releases only, and `released` is all that it released."""
         statistics = {name: tensor.flatten().tolist() for name, tensor in released.items() if ":" in name}
         named = {
             f"{name} {index}" if len(values) > 1 else name: value
@@ -69,24 +58,11 @@ class Observers:
         return self._last
 
     def watch(self, taken: Generator[Step, None, None], callbacks: Iterable[Callback], *, progress: bool) -> Iterator[Step]:
-        """Return an iterator over the steps that calls the callbacks; closing it closes `taken`, which writes a checkpoint.
-
-        Args:
-            taken: steps as they are taken.
-            callbacks: callbacks of this loop, called in this order.
-            progress: whether to show a progress bar.
-
-        Raises:
-            InvalidArgumentError: one of the callbacks is no `Callback`.
-        """
+        """Return an iterator over the steps that calls the callbacks; closing it closes `taken`, which writes a checkpoint."""
         return self._watch(taken, (*self._own, *check_callbacks(callbacks)), progress)
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Write metrics beside those of the last step, and pass them to the callbacks of all running loops.
-
-        Raises:
-            InvalidArgumentError: no step was taken yet, or the metrics are not named numbers.
-        """
+        """Write metrics beside those of the last step, and pass them to the callbacks of all running loops."""
         found = check_metrics(metrics)
         if self._last is None:
             raise InvalidArgumentError("metrics", sorted(found), "logged after a step", "Call log() in or after the loop.")

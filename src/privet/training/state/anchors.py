@@ -28,18 +28,8 @@ from privet.training.manifest.parts import Parts
 class Anchors:
     """Finds the subspaces of a training from public examples. Nothing is kept from step to step.
 
-    Errors of model and loss propagate, because these examples are public.
-
-    Args:
-        rule: rule of the plan.
-        parts: model, loss and public data set, whose items are like those of the training data.
-        parameters: name → trainable parameter.
-        size: largest number of examples that go through the model at once.
-        words: source of random words, for the choice of anchors, the start of power iteration and the model's random numbers.
-
-    Raises:
-        InvalidArgumentError: the data are the private ones, there are fewer examples than anchors, or the gradient of the first
-            cannot be computed.
+    Errors of model and loss propagate, because these examples are public. `words` are for the choice of anchors, the start of
+    power iteration and the model's random numbers.
     """
 
     def __init__(self, rule: GEP, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> None:
@@ -60,11 +50,7 @@ class Anchors:
 
     @classmethod
     def of(cls, rule: Rule, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> Anchors | None:
-        """Return the anchors that a rule needs, or None; arguments as for the class.
-
-        Raises:
-            InvalidArgumentError: the rule needs public data and there are none, or the reverse.
-        """
+        """Return the anchors that a rule needs, or None; refuse GEP without public data, and public data without GEP."""
         public = parts.public
         if not isinstance(rule, GEP):
             if public is not None:
@@ -79,13 +65,7 @@ class Anchors:
         return cls(rule, parts, parameters, size, words)
 
     def at(self, rule: Rule, masks: Mapping[str, Tensor] | None, method: str) -> Subspace:
-        """Return the subspaces of a step, at the current parameters.
-
-        Args:
-            rule: rule of the step.
-            masks: masks of the step: gradients of anchors are masked like those of examples.
-            method: how gradients are computed.
-        """
+        """Return the subspaces of a step, at the current parameters; gradients of anchors are masked like those of examples."""
         assert isinstance(rule, GEP)
         self._engine.method = method
         generator = torch.Generator().manual_seed(int(self._words(1)[0]) >> 1)

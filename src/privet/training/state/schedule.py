@@ -18,16 +18,7 @@ from privet.sparsification.kinds import Sparsification, Timetable
 
 
 class ClippingState:
-    """The clipping rule of each step: the plan's, scaled by the schedule of the bound and adapted to earlier releases.
-
-    Args:
-        rule: rule of the plan.
-        factors: factor of the bound at every step.
-        names: names of the trained parameters.
-
-    Raises:
-        InvalidArgumentError: at some step, the bound of a group leaves its range.
-    """
+    """The clipping rule of each step: the plan's, scaled by the schedule of the bound and adapted to earlier releases."""
 
     def __init__(self, rule: Rule, factors: Sequence[float], names: Sequence[str]) -> None:
         self._rule, self._factors = rule, factors
@@ -49,11 +40,7 @@ class ClippingState:
         return {"rule": encode(self._rule)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the adapted rule.
-
-        Raises:
-            InvalidArgumentError: the plan's rule cannot have become this one.
-        """
+        """Restore the adapted rule; refuse one that the plan's rule cannot have become."""
         found = decode("clipping", state["rule"], Rule)
         if type(found) is not type(self._rule) or not (found.adaptive or found == self._rule):
             raise InvalidArgumentError(
@@ -63,15 +50,7 @@ class ClippingState:
 
 
 class MaskState:
-    """The masks of a training from step to step. They are public: they are known in advance or computed from released values.
-
-    The same tensors are returned for all steps of a block.
-
-    Args:
-        sparsification: sparsification of the plan.
-        timetable: which steps share a mask.
-        parameters: name → trainable parameter.
-    """
+    """The masks of a training: public, since they are known in advance or computed from releases; one object for each block."""
 
     def __init__(self, sparsification: Sparsification, timetable: Timetable, parameters: Mapping[str, Tensor]) -> None:
         self._kind, self._times = sparsification, timetable
@@ -125,11 +104,7 @@ class MaskState:
 
 
 class PastIterates:
-    """The state of a momentum from step to step: past parameters and accumulated releases. All of it is public.
-
-    Args:
-        momentum: weights of past parameters, and how releases are accumulated; None for no momentum.
-    """
+    """The state of a momentum from step to step: past parameters and accumulated releases. All of it is public."""
 
     def __init__(self, momentum: Momentum | None = None) -> None:
         self._momentum = InnerOuter(inner=1.0, outer=1.0, length=0) if momentum is None else momentum
@@ -141,15 +116,7 @@ class PastIterates:
         return tuple(zip(self._momentum.coefficients, self._past, strict=False)) if self._past else ()
 
     def step(self, released: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Record a step, before the parameters change.
-
-        Args:
-            released: name → tensor that the step released.
-            parameters: name → parameter for which it was released.
-
-        Returns:
-            name of a parameter → gradient for the optimizer.
-        """
+        """Record a step before the parameters change, and return name of a parameter → gradient for the optimizer."""
         length, accumulate = len(self._momentum.coefficients), self._momentum.accumulate
         if length:
             self._past = [{name: p.detach().clone() for name, p in parameters.items()}, *self._past][:length]

@@ -20,13 +20,10 @@ from privet.training.manifest.parts import wrapped
 
 
 class ChangedTensors:
-    """State of a module without its frozen parameters, as long as these are what they were at the start.
+    """State of a module without its frozen parameters, as long as these are what they were when this was made.
 
     A frozen parameter that something else changes, such as a teacher that follows the trained parameters, is part of the state
     from then on.
-
-    Args:
-        module: model or average, as it is before the first step or before its state is restored.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -41,11 +38,7 @@ class ChangedTensors:
         return {name: tensor for name, tensor in state.items() if name not in frozen}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state; frozen parameters that it does not hold stay as they are.
-
-        Raises:
-            RuntimeError: a tensor that steps change is missing, or one is unknown or has another shape.
-        """
+        """Restore a state; frozen parameters that it lacks stay as they are, and any other difference is a RuntimeError."""
         missing, unknown = self._module.load_state_dict(state, strict=False)
         missing = [name for name in missing if name not in frozen_parameters(self._module)]
         if missing or unknown:
@@ -57,13 +50,8 @@ class ChangedTensors:
 class MasterWeights:
     """Float32 copies of low-precision parameters, which the optimizer updates; the model holds their rounding.
 
-    A bfloat16 parameter has 8 significant bits, so an update of less than 1/512 of its value would be lost. The copies keep such
-    updates until they add up. They are computed from releases alone, so they are as public as the parameters, and a checkpoint
-    contains them.
-
-    Args:
-        parameters: name → trainable parameter; those in float32 or float64 need no copy.
-        optimizer: optimizer over them.
+    A bfloat16 parameter has 8 significant bits, so an update of less than 1/512 of its value would be lost; the copies keep it.
+    They are computed from releases alone, so they are as public as the parameters, and a checkpoint contains them.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -79,11 +67,7 @@ class MasterWeights:
         return tuple(self._parameters)
 
     def hold(self, name: str, gradient: Tensor) -> bool:
-        """Keep a gradient until the parameter is its master, as torch allows no other precision in `.grad`.
-
-        Returns:
-            Whether the parameter has a master; otherwise nothing is kept.
-        """
+        """Keep a gradient until the parameter is its master, as torch allows no other dtype in `.grad`; return whether it has one."""
         if name in self._parameters:
             self._gradients[name] = gradient
         return name in self._parameters
@@ -92,9 +76,9 @@ class MasterWeights:
     def in_place(self) -> Iterator[None]:
         """Return a context in which the parameters have the values and precision of their masters, for the optimizer to change.
 
-        On exit the masters are what the parameters have become, and the parameters are their rounding, in the same memory as
-        before. A parameter that something else changed since the last time replaces its master where it differs. Gradients
-        that were held are in `.grad`, and removed on exit.
+        On exit, the masters are what the parameters have become, and the parameters are their rounding, in the same memory as
+        before. A parameter that something else changed since the last time replaces its master where it differs. Gradients that
+        were held are in `.grad`, and removed on exit.
         """
         rounded = {name: p.data for name, p in self._parameters.items()}
         for name, p in self._parameters.items():
@@ -115,11 +99,7 @@ class MasterWeights:
         return dict(self._masters)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the copies.
-
-        Raises:
-            InvalidArgumentError: the state is of other parameters.
-        """
+        """Restore the copies."""
         shapes = {name: (value.shape, value.dtype) for name, value in self._masters.items()}
         if {name: (value.shape, value.dtype) for name, value in state.items()} != shapes:
             raise InvalidArgumentError(
@@ -129,12 +109,7 @@ class MasterWeights:
 
 
 class OptimizerState:
-    """The state of an optimizer, which torch restores in the precision that the parameters have at that time.
-
-    Args:
-        optimizer: as given by the user.
-        masters: of its parameters.
-    """
+    """The state of an optimizer, which torch restores in the precision that the parameters have at that time."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, masters: MasterWeights) -> None:
         self._optimizer, self._masters = optimizer, masters
@@ -157,10 +132,7 @@ def _widen(state: dict[str, Any], master: Tensor) -> None:
 
 
 def advance_parametrizations(model: nn.Module) -> None:
-    """Update the buffers of parametrizations such as spectral norm from the parameters, as a forward pass does in training.
-
-    The result depends on released parameters only, as no example takes part.
-    """
+    """Update buffers of parametrizations such as spectral norm as a forward pass does, but from released parameters only."""
     kind = getattr(sys.modules.get("torch.nn.utils.spectral_norm"), "SpectralNorm", ())
     # The tables themselves: asking a module for an attribute that it lacks is slow, and this runs in every step.
     concerned = [each for each in list_modules(model) if "parametrizations" in each._modules or each._forward_pre_hooks]

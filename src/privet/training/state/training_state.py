@@ -29,18 +29,8 @@ _OF_THE_HOST = ("model", "optimizer", "scheduler", "average")
 class TrainingState:
     """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
 
-    Args:
-        plan: plan of the training.
-        model: model that is trained.
-        parameters: name → trainable parameter.
-        optimizer: optimizer over exactly these parameters.
-        scheduler: learning-rate scheduler, or None.
-        average: average of the model's parameters over the steps, or None.
-
     Attributes:
-        model: as given.
         parts: name → state that a checkpoint contains.
-        device: device of the parameters.
         iterates: past parameters for momentum.
     """
 
@@ -81,11 +71,7 @@ class TrainingState:
         self._own = {name: part for name, part in self.parts.items() if name not in _OF_THE_HOST}
 
     def check_fresh(self) -> None:
-        """Refuse an optimizer, scheduler or average with earlier state at the start of a run.
-
-        Raises:
-            InvalidArgumentError: names the part.
-        """
+        """Refuse an optimizer, scheduler or average with earlier state at the start of a run."""
         check_fresh_optimizer(self._optimizer, self._parameters)
         if self._scheduler is not None:
             check_scheduler(self._scheduler, self._optimizer, self._steps, fresh=True)
@@ -93,11 +79,7 @@ class TrainingState:
             check_average(self._average, self.model, fresh=True)
 
     def check_host_can_update(self) -> None:
-        """Refuse a host that steps the optimizer itself if that would round its updates away.
-
-        Raises:
-            UnsupportedModelError: a trained parameter has a float32 master, which only `update` changes.
-        """
+        """Refuse a host that steps the optimizer itself if that would round its updates away."""
         if self._masters.names:
             raise UnsupportedModelError(
                 f"parameter {self._masters.names[0]} is not float32, and an optimizer that the host steps would round its "
@@ -114,11 +96,7 @@ class TrainingState:
         return self._rule.at(step), None if self._masks is None else self._masks.at(step)
 
     def put(self, released: Mapping[str, Tensor]) -> None:
-        """Take a release: adapt rule, masks and momentum to it, and set the gradients of the parameters.
-
-        Args:
-            released: name → tensor that the step released, divided by the plan's divisor.
-        """
+        """Adapt rule, masks and momentum to a release, divided by the plan's divisor, and set the gradients of the parameters."""
         self._rule.adapt(released, self._divisor)
         if self._masks is not None:
             released = self._masks.apply(released)
