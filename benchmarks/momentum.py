@@ -24,7 +24,7 @@ from privet import cost
 from privet.clipping import Flat, Projected
 from privet.gradients import clipped_sum
 from privet.momentum import InnerOuter
-from privet.training.state.schedule import PastIterates
+from privet.training.state import PastIterates
 
 LENGTHS = (0, 1, 2, 4, 8)
 CHOSEN = ("cnn 26K", "tanh-cnn", "mlp", "embedding", "encoder 4")

@@ -45,7 +45,7 @@ def test_options_describe_the_rule_and_statement_and_manifest_name_the_data(imag
     expected = GEP(Automatic(2.0), Automatic(0.5), dimensions=12, anchors=20, public=str(public))
     assert plan_in(out).clipping == expected
     assert f"20 public examples of '{public}'" in (out / "guarantee.md").read_text(encoding="utf-8")
-    assert json.loads((out / "manifest.json").read_text())["public"]["entries"] == 30
+    assert json.loads((out / "manifest.json").read_text())["parts"]["public.entries"] == 30
     with pytest.raises(SystemExit) as stop:
         main(["train", "--config", str(out / "plan.json"), "--out", str(tmp_path / "again"), "--quiet", "--json"])
     assert stop.value.code == 0, capsys.readouterr().err

@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.training import loop
-from privet.training.verification import verify
+from privet.training.directory import verify
 
 N, STEPS = 60, 3000
 PLAN = privet.Plan(

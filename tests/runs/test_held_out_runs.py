@@ -15,8 +15,8 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerErro
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
 from privet.training import answers
+from privet.training.directory import verify
 from privet.training.loop import Loop
-from privet.training.verification import verify
 
 ROWS, HELD_OUT = 200, 40
 

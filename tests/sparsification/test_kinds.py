@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from privet.errors import InvalidArgumentError
 from privet.sparsification import Random, Ranked
 from privet.sparsification.kinds import Timetable
-from privet.training.state.schedule import MaskState
+from privet.training.state import MaskState
 
 KINDS = pytest.mark.parametrize("kind", [Random, Ranked])
 

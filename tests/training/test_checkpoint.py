@@ -20,7 +20,7 @@ from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.ledger import journal
 from privet.momentum import InnerOuter
 from privet.training import checkpoint
-from privet.training.state.schedule import ClippingState
+from privet.training.state import ClippingState
 
 N, STEPS, STOP = 50, 12, 7
 

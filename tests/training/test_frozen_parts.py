@@ -12,8 +12,8 @@ from torch.utils.data import TensorDataset
 import privet
 from privet.errors import LedgerError
 from privet.training import checkpoint
-from privet.training.manifest.fingerprint import frozen_digest
-from privet.training.state.tensors import ChangedTensors
+from privet.training.manifest import frozen_digest
+from privet.training.state import ChangedTensors
 
 DATA = TensorDataset(torch.randn(N, D))
 WIDE = 400

@@ -247,8 +247,8 @@ def test_a_resumed_run_takes_the_rest_and_compares_the_public_data(tmp_path):
     for _ in itertools.islice(first, 2):
         pass
     first.close()
-    described = json.loads((tmp_path / "run" / "manifest.json").read_text())["public"]
-    assert described["entries"] == ANCHORS
+    described = json.loads((tmp_path / "run" / "manifest.json").read_text())["parts"]
+    assert described["public.entries"] == ANCHORS
     again = network()
     parts = again, squared_error, torch.optim.SGD(again.parameters(), lr=RATE), TensorDataset(*data())
     with pytest.raises(LedgerError, match="public"):

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.training.state.tensors import MasterWeights
+from privet.training.state import MasterWeights
 
 X = torch.randn(N, D, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
 EXACT = plan(float(N), steps=60, multiplier=0.0)

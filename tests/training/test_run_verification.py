@@ -12,7 +12,7 @@ import privet
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.training import checkpoint
-from privet.training.verification import verify
+from privet.training.directory import verify
 
 N, STEPS, TAKEN = 40, 30, 9
 

@@ -18,7 +18,7 @@ from privet.clipping import Projected, Rule
 from privet.plan import Plan
 from privet.sparsification import Sparsification
 from privet.sparsification.kinds import Timetable
-from privet.training.state.schedule import MaskState
+from privet.training.state import MaskState
 
 Mask = NDArray[np.bool_]
 

@@ -24,10 +24,10 @@ from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
 from privet.sparsification.drawing import Masks
 from privet.training import Reading, Storage
+from privet.training.callbacks import TIMES
 from privet.training.directory import read_plan
 from privet.training.loop import Batches, Loop
-from privet.training.manifest.parts import Parts
-from privet.training.observation.metrics_file import TIMES
+from privet.training.manifest import Parts
 from privet.training.record import RunRecorder
 
 # A round takes much longer than a write to the ledger, so each is paid for by itself, and a crash loses one.

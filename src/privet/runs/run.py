@@ -43,8 +43,8 @@ from privet.runs.held_out import LOST, adopt_priors, check_queries, release_esti
 from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
 from privet.training import Callback, Step, Storage, Training
+from privet.training.callbacks import POINTS
 from privet.training.directory import read_plan
-from privet.training.observation.metrics_file import POINTS
 from privet.tuning.feasibility import Feasibility
 
 S = TypeVar("S", bound=Setup)

@@ -36,8 +36,8 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, c
 from privet.gradients import METHODS
 from privet.plan import Plan
 from privet.reading.batches import check_dataset
-from privet.training.manifest.parts import is_blank, list_leaves, wrapped
-from privet.training.options import Reading
+from privet.training.draws import Reading
+from privet.training.manifest import is_blank, list_leaves, wrapped
 
 _USUAL_SIZE = 256
 _FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."

@@ -1,26 +1,119 @@
-"""The directory of a run: the files that it has before the first step, and the status of its progress."""
+"""The directory of a run: where it is, the files in it, the status of its progress, and whether they are consistent."""
 
 from __future__ import annotations
 
-__all__ = ["OWN_FILES", "check_empty", "check_plan", "claim", "forget", "holds_run", "prepare", "read_plan", "write_status"]
+__all__ = [
+    "LEDGER", "OWN_FILES", "PLAN", "STATUS", "Storage", "Verified", "check_empty", "check_plan", "claim", "forget", "holds_run",
+    "prepare", "read_plan", "verify", "write_status",
+]  # fmt: skip
 
 import json
 import math
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import make_folder, write_private_text, write_text
-from privet.errors import InvalidArgumentError, LedgerError
+from privet.accounting.queries import DEFAULT_ACCOUNTANT
+from privet.accounting.rounding import format_up
+from privet.budget import Budget
+from privet.errors import InvalidArgumentError, LedgerError, count
+from privet.ledger import History, read_history, verify_anchor
 from privet.plan import Plan
 from privet.training import checkpoint
-from privet.training.manifest.description import MANIFEST
-from privet.training.manifest.fingerprint import FINGERPRINT
-from privet.training.observation.metrics_file import METRICS
+from privet.training.callbacks import METRICS
+from privet.training.manifest import FINGERPRINT, MANIFEST
 
 LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"
 OWN_FILES = (LEDGER, PLAN, STATUS, MANIFEST, FINGERPRINT, METRICS, checkpoint.NAME, checkpoint.PREVIOUS)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a training is stored, and which budget pays for it; for `Training(..., directory=Storage(...))`.
+
+    Args:
+        directory: directory of ledger, checkpoints and metrics; made absolute here. None keeps the ledger in memory, so the run
+            cannot be resumed.
+        budget: budget that this run shares with others on the same data; the whole plan is drawn from it before the first step.
+            A resumed run finds it by itself; if its file has moved, pass the budget at its new path.
+        anchor: a file outside the directory that follows the ledger, so that a rolled-back directory, or a copy of one whose
+            original continued, is refused. A resumed run finds it by itself.
+        checkpoint_every: number of steps between checkpoints, ≥ 1.
+        files: name → text of additional files for the directory, such as a configuration. They are written before anything is
+            spent, and removed if the run is refused.
+        private: the same for files that only their owner can read.
+        restore: whether `Training.resume` restores the parts from the last checkpoint. False leaves them as they are, for a host
+            that restores model, optimizer and scheduler from a checkpoint of its own: call `Training.load_state_dict` with the
+            state in it before the next step. Without such a checkpoint the parts must be new, and training begins again with
+            the steps that are left.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range, or needs a directory.
+
+    >>> Storage("runs/mnist", checkpoint_every=500).checkpoint_every
+    500
+    """
+
+    directory: str | Path | None = None
+    budget: Budget | None = None
+    anchor: str | Path | None = None
+    checkpoint_every: int = 100
+    files: Mapping[str, str] = field(default_factory=dict)
+    private: Mapping[str, str] = field(default_factory=dict)
+    restore: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.directory, str | Path | None):
+            raise InvalidArgumentError("directory", self.directory, "a path, a privet.Storage, or None for a run in memory")
+        if not isinstance(self.budget, Budget | None):
+            raise InvalidArgumentError("budget", type(self.budget).__name__, "a privet.Budget")
+        if not isinstance(self.anchor, str | Path | None):
+            raise InvalidArgumentError("anchor", self.anchor, "the path of a file outside the directory, or None")
+        if not isinstance(self.restore, bool):
+            raise InvalidArgumentError("restore", self.restore, "True or False")
+        count("checkpoint_every", self.checkpoint_every, fix="It is the number of steps from one checkpoint to the next.")
+        for name in (*self.files, *self.private):
+            if not name or Path(name).name != name or name in OWN_FILES:
+                raise InvalidArgumentError(
+                    "files", name, f"a file name without a folder, and none of {', '.join(OWN_FILES)}", "Rename it."
+                )
+        if self.directory is None and self.anchor is not None:
+            raise InvalidArgumentError("anchor", str(self.anchor), "left out without a directory", "It follows the ledger there.")
+        if self.directory is None and (self.files or self.private):
+            raise InvalidArgumentError("files", sorted({**self.files, **self.private}), "left out without a directory")
+        # A program that changes its working directory while it trains must not move the run, or write into another one.
+        for name in ("directory", "anchor"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Path(getattr(self, name)).absolute())
+
+    @classmethod
+    def of(cls, place: str | Path | Storage | None) -> Storage:
+        """Return a storage as it is, and a directory as a storage."""
+        return place if isinstance(place, Storage) else cls(place)
+
+    def check_resumable(self) -> Path:
+        """Return the directory of a run to resume; refuse options that are only allowed at its start.
+
+        Raises:
+            InvalidArgumentError: names the option.
+        """
+        if self.folder is None:
+            raise InvalidArgumentError("directory", None, "that of the run", "A run in memory cannot be resumed.")
+        if self.anchor is not None:
+            raise InvalidArgumentError(
+                "anchor", str(self.anchor), "left out when a run is resumed", "The ledger in the directory knows its place."
+            )
+        if self.files:
+            raise InvalidArgumentError("files", sorted(self.files), "left out when a run is resumed", "They are there already.")
+        return self.folder
+
+    @property
+    def folder(self) -> Path | None:
+        """The directory."""
+        return None if self.directory is None else Path(self.directory)
 
 
 def check_empty(directory: Path, name: str = "directory") -> None:
@@ -68,7 +161,7 @@ def _has_record(ledger: Path) -> bool:
 
 
 def prepare(directory: Path, plan: Plan, files: Mapping[str, str], private: Mapping[str, str]) -> None:
-    """Write the files that resuming needs besides ledger and checkpoint, and the status; only the owner can read `private` ones."""
+    """Write the files that resuming needs besides ledger and checkpoint, and the status; only its owner reads `private` ones."""
     for name, text in {PLAN: plan.to_json(indent=2) + "\n", **files}.items():
         write_text(directory / name, text)
     for name, text in private.items():
@@ -118,3 +211,88 @@ def write_status(directory: Path, *, done: int, spent: int, planned: int) -> Non
         "steps_planned": planned, "written": math.floor(time.time()),
     }  # fmt: skip
     write_text(directory / STATUS, json.dumps(status) + "\n")
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The content of a run's ledger, after all checks.
+
+    Args:
+        steps_spent: number of steps that count.
+        steps_planned: number of steps of the plan.
+        epsilon: ε at `delta` of the steps that count.
+        tip: SHA-256 of the ledger's last line. Keep it elsewhere: nothing within a directory shows that it is a copy.
+        sessions: number of times that the run was started or resumed.
+        torn: whether the last line is incomplete, because of a crash or a write in progress.
+        completed: number of steps in the newest readable checkpoint; None without one.
+        queries: names of the queries beside the steps that count.
+    """
+
+    run: str
+    steps_spent: int
+    steps_planned: int
+    epsilon: float
+    delta: float
+    tip: str
+    sessions: int
+    torn: bool
+    completed: int | None
+    queries: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        saved = "no checkpoint" if self.completed is None else f"{self.completed:,} in the checkpoint"
+        return (
+            f"The ledger of run {self.run} is intact: {self.steps_spent:,} of {self.steps_planned:,} steps count ({saved}), "
+            f"ε = {format_up(self.epsilon)} at δ = {self.delta:g}, in {self.sessions} session{'s' * (self.sessions != 1)}."
+            + f" Queries that count: {', '.join(self.queries)}." * bool(self.queries)
+            + " Its last line is incomplete and does not count." * self.torn
+            + f"\nTip: {self.tip}"
+        )
+
+
+def verify(directory: Path) -> Verified:
+    """Check the files of a run, which may be in progress, against each other, without changing or locking them.
+
+    Guarantee:
+        A ledger that passes counts at least the steps whose results are in the checkpoint, in one unbroken chain, each with the
+        noise of the plan in the directory. Only a tip that was kept elsewhere shows whether the ledger's end was cut off,
+        together with the checkpoints that would show it.
+    """
+    plan, path = read_plan(directory), directory / LEDGER
+    history, tips, torn = read_history(path)
+    history.check_plan(plan.to_dict(), plan.multipliers().tolist(), f"the ledger {path}", plan.queries)
+    completed = _completed(directory, history, tips)
+    if history.facts.get("anchor") is not None:
+        verify_anchor(Path(history.facts["anchor"]), history.run, tips.__contains__)
+    if history.facts.get("budget") is not None:
+        _check_budget(history)
+    return Verified(
+        run=history.run,
+        steps_spent=history.spent,
+        steps_planned=plan.total_steps,
+        epsilon=plan.epsilon(DEFAULT_ACCOUNTANT, steps=history.spent),
+        delta=plan.delta,
+        tip=tips[-1],
+        sessions=history.sessions,
+        torn=torn,
+        completed=completed,
+        queries=tuple(history.queries),
+    )
+
+
+def _completed(directory: Path, history: History, tips: tuple[str, ...]) -> int | None:
+    """Return the number of steps in the newest checkpoint, after checking that the ledger contains it and counts them."""
+    path, state = checkpoint.latest(directory)
+    if state is None:
+        return None
+    if state["ledger"] not in tips or state["step"] > history.spent:
+        raise LedgerError(f"the checkpoint {path} is newer than, or foreign to, the ledger: spent steps would not be counted")
+    return int(state["step"])
+
+
+def _check_budget(history: History) -> None:
+    recorded = history.facts["budget"]
+    share = Budget(Path(recorded["path"]), recorded["part"]).account().shares.get(history.run)
+    if history.spent and (share is None or share.steps < history.spent):
+        drawn = 0 if share is None else share.steps
+        raise LedgerError(f"the budget {recorded['path']} counts {drawn} steps of a run that spent {history.spent}")

@@ -1,19 +1,54 @@
-"""The draws of a run and the examples in them, in one stream for all loops."""
+"""The draws of a run and the examples in them, in one stream for all loops; and how they are read."""
 
 from __future__ import annotations
 
-__all__ = ["DrawReader"]
+__all__ = ["DrawReader", "Reading"]
 
 import os
 from collections.abc import Generator, Iterator
-from itertools import count, islice
+from dataclasses import dataclass
+from itertools import count as count_from
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from privet._utils.registry import is_own
+from privet.errors import InvalidArgumentError, count
 from privet.reading.batches import Group, PhysicalBatch, split
 from privet.reading.rows import ExampleReader, physical_batches
 from privet.sampling import Indices, Scheme, Words
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How a training reads its examples, and what the check before its first step uses.
+
+    Args:
+        workers: number of processes that read examples ahead, ≥ 0; 0 reads them in the process that trains.
+        probe_batch: public batch of several examples to check with, for models that need realistic values.
+        spec: made-up item with the structure of the data set's items; its shapes are used instead of those of the first
+            examples, with its text, and with its numbers if the program takes no others. A `probe_batch` takes precedence.
+        probe: whether to check model, loss and collate on public input before the first step. Without it, examples are still
+            isolated, but a program that behaves differently for a single example, or keeps hidden state, goes unnoticed; the
+            statement says so.
+
+    Raises:
+        InvalidArgumentError: an argument is out of range.
+
+    >>> Reading(workers=2)
+    Reading(workers=2, probe_batch=None, spec=None, probe=True)
+    """
+
+    workers: int = 0
+    probe_batch: Any = None
+    spec: Any = None
+    probe: bool = True
+
+    def __post_init__(self) -> None:
+        count("workers", self.workers, minimum=0, fix="It is the number of processes that read ahead; 0 is none.")
+        if not isinstance(self.probe, bool):
+            raise InvalidArgumentError("probe", self.probe, "True or False")
 
 
 class DrawReader:
@@ -85,7 +120,7 @@ class DrawReader:
 
     def _split(self, step: int) -> Iterator[PhysicalBatch]:
         """Yield the physical batches of a step and all later ones."""
-        for number in count(step):
+        for number in count_from(step):
             yield from split(self._draw(number), number, self._size, self._seeds)
 
     def _draw(self, step: int) -> Indices:

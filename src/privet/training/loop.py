@@ -34,6 +34,7 @@ from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, move_groups
 from privet.reading.rows import ExampleReader
 from privet.sparsification.drawing import Masks
+from privet.training.callbacks import POINTS, Callback, Observers, Step, learning_rate
 from privet.training.checks import (
     check_arguments,
     check_average,
@@ -46,16 +47,11 @@ from privet.training.checks import (
     note_kinds,
     note_members,
 )
-from privet.training.draws import DrawReader
-from privet.training.manifest.parts import Parts
-from privet.training.observation.callbacks import Callback
-from privet.training.observation.metrics_file import POINTS
-from privet.training.observation.observers import Observers, learning_rate
-from privet.training.observation.steps import Step
-from privet.training.options import Reading, Storage
+from privet.training.directory import Storage
+from privet.training.draws import DrawReader, Reading
+from privet.training.manifest import Parts
 from privet.training.record import RunRecorder
-from privet.training.state.tensors import advance_parametrizations
-from privet.training.state.training_state import TrainingState
+from privet.training.state import TrainingState, advance_parametrizations
 
 Batches = Iterator[tuple[PhysicalBatch, list[Group]]]
 

@@ -16,12 +16,10 @@ from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger import Ledger
 from privet.ledger.ledger import BLOCK
 from privet.plan import Plan
-from privet.training import checkpoint
-from privet.training.directory import LEDGER, claim, forget, prepare, write_status
-from privet.training.manifest import description
-from privet.training.manifest.parts import Parts
-from privet.training.options import Storage
-from privet.training.state.training_state import TrainingState
+from privet.training import checkpoint, manifest
+from privet.training.directory import LEDGER, Storage, claim, forget, prepare, write_status
+from privet.training.manifest import Parts
+from privet.training.state import TrainingState
 
 _FORMAT = 1
 
@@ -77,7 +75,7 @@ class RunRecorder(Unique):
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
             return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries, block=block), budget, state)
-        public, private = description.to_files(parts)
+        public, private = manifest.to_files(parts)
         files, private = {**public, **storage.files}, {**private, **storage.private}
         anchor = None if storage.anchor is None else Path(storage.anchor)
         claim(directory)
@@ -102,7 +100,7 @@ class RunRecorder(Unique):
     ) -> RunRecorder:
         """Return the record of a resumed run, whose parts are compared with the manifest first."""
         directory, restore = storage.check_resumable(), storage.restore
-        description.check(directory, parts, options=restore)
+        manifest.check(directory, parts, options=restore)
         ledger = Ledger.open(
             plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries, block=block
         )

@@ -29,17 +29,15 @@ from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
 from privet.sparsification.drawing import Masks
+from privet.training.anchors import Anchors
 from privet.training.answers import answer_query
-from privet.training.directory import read_plan
+from privet.training.callbacks import TIMES, Callback, Step
+from privet.training.directory import Storage, read_plan
+from privet.training.draws import Reading
 from privet.training.loop import Batches, Loop, sum_gradients
-from privet.training.manifest.parts import Parts
-from privet.training.observation.callbacks import Callback
-from privet.training.observation.metrics_file import TIMES
-from privet.training.observation.steps import Step
-from privet.training.options import Reading, Storage
+from privet.training.manifest import Parts
 from privet.training.preflight import NOT_PROBED, Preflight
 from privet.training.record import RunRecorder
-from privet.training.state.anchors import Anchors
 
 _READING = Reading()
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 __all__ = ["CERTIFICATE", "Observations", "Quiet", "audit", "print_result", "progress_of_parts", "read_plan_file"]
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from safetensors import SafetensorError, safe_open
 
-from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import write_text
 from privet._utils.progress import progress_bar
 from privet.cli.output import Json, answer
-from privet.errors import InvalidArgumentError
+from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.training import read_plan
-from privet.training.manifest.description import MANIFEST, name_of
+from privet.training.manifest import name_of, read
 
 if TYPE_CHECKING:
     from privet.audit import GuaranteeCheck, MechanismAudit
@@ -118,7 +118,7 @@ def _is_federated(run: Path) -> bool:
     """Return whether `privet.federated.Federated` held the run: its data set is the clients."""
     from privet.federated.cohorts import Cohorts
 
-    return _read_manifest(run, "data").get("class") == name_of(Cohorts)
+    return _read_manifest(run).get("data") == name_of(Cohorts)
 
 
 def _parameter_names(run: Path) -> list[str] | None:
@@ -127,8 +127,9 @@ def _parameter_names(run: Path) -> list[str] | None:
 
     path = find_weights(run)
     if path is None:
-        parameters = _read_manifest(run, "model").get("parameters", {})
-        return [name for name, kind in parameters.items() if str(kind).endswith("trained")] or None
+        described, prefix = _read_manifest(run), "model.parameters."
+        found = [path for path, kind in described.items() if path.startswith(prefix) and str(kind).endswith("trained")]
+        return [path.removeprefix(prefix) for path in found] or None
     try:
         with safe_open(str(path), framework="pt") as file:
             return list(file.keys())
@@ -136,17 +137,9 @@ def _parameter_names(run: Path) -> list[str] | None:
         raise InvalidArgumentError("run", str(path), "a model in safetensors format", f"It cannot be read: {error}.") from None
 
 
-def _read_manifest(run: Path, part: str) -> dict[str, Any]:
-    """Return the description of a part of a run; empty if there is none.
-
-    Raises:
-        InvalidArgumentError: the file cannot be read.
-    """
-    if not (run / MANIFEST).exists():
-        return {}
+def _read_manifest(run: Path) -> Mapping[str, Any]:
+    """Return the description of a run's parts; empty if there is none."""
     try:
-        held = from_json(read_text(run / MANIFEST))
-    except DocumentError as error:
-        raise InvalidArgumentError("RUN", str(run), f"a directory with a readable {MANIFEST}", f"{error}.") from None
-    found = held.get(part) if isinstance(held, dict) else None
-    return found if isinstance(found, dict) else {}
+        return read(run) or {}
+    except LedgerError as error:
+        raise InvalidArgumentError("RUN", str(run), "a directory with a readable manifest", f"{error}.") from None

@@ -18,7 +18,7 @@ from privet.convex.convex_verification import read_convex_plan, verify_fit
 from privet.ledger import read
 from privet.ledger.history import WHAT
 from privet.training.directory import LEDGER
-from privet.training.verification import verify as verify_run
+from privet.training.directory import verify as verify_run
 
 budget_app = typer.Typer(
     add_completion=False,

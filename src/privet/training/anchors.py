@@ -22,7 +22,7 @@ from privet.gradients.projection.subspace import Subspace, find_subspace
 from privet.reading.batches import check_map_style
 from privet.reading.rows import ExampleReader
 from privet.sampling import Words
-from privet.training.manifest.parts import Parts
+from privet.training.manifest import Parts
 
 
 class Anchors:

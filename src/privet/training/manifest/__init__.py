@@ -1,1 +1,0 @@
-"""The manifest of a run: the parts that it was started with, compared before a resumed run changes or spends anything."""

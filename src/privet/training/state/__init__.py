@@ -1,1 +1,0 @@
-"""State of a training: everything that steps change. All of it is public."""
