@@ -17,11 +17,7 @@ class DocumentError(ValueError):
 
 
 def read_text(path: Path) -> str:
-    """Read a text file.
-
-    Raises:
-        DocumentError: it cannot be opened, or is not UTF-8.
-    """
+    """Read a UTF-8 text file; DocumentError if that fails."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -31,12 +27,7 @@ def read_text(path: Path) -> str:
 
 
 def from_json(text: str) -> Any:
-    """Parse a JSON text.
-
-    Raises:
-        DocumentError: it does not parse, its numbers or nesting exceed the parser's limits, or it has unpaired surrogates, which
-            cannot be written back.
-    """
+    """Parse a JSON text; DocumentError also for unpaired surrogates, which cannot be written back."""
     found = _parse(json.loads, text)
     if _HALF in text.lower():
         try:

@@ -24,20 +24,10 @@ def cache_directory() -> Path:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> Path:
-    """Let `write` fill a temporary file in the same folder, make it durable, and rename it to `path`.
+    """Let `write` fill a temporary file in the same folder, make it durable, rename it to `path`, and return `path`.
 
-    Readers see the old file or the new one, and concurrent writers are safe.
-
-    Args:
-        path: the file; missing folders are created.
-        write: called with the temporary path.
-        keep: path in the same folder to which the old file is moved; a crash in between leaves it there and `path` missing.
-
-    Returns:
-        `path`.
-
-    Raises:
-        OSError: the file cannot be written; no temporary file remains.
+    Readers see the old file or the new one, and concurrent writers are safe. The old file is moved to `keep`, if given: a crash
+    in between leaves it there and `path` missing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because a rename is atomic only within one file system.
@@ -81,11 +71,7 @@ def remove_unfinished(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents durably.
-
-    Raises:
-        OSError: it cannot be created.
-    """
+    """Create a folder and its missing parents durably."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for made in missing:
@@ -93,11 +79,7 @@ def make_folder(folder: Path) -> None:
 
 
 def synchronise(descriptor: int) -> None:
-    """Block until everything written to the file is on the disk.
-
-    Raises:
-        OSError: that failed, and the state of the file is unknown; do not retry with the same descriptor.
-    """
+    """Block until the file is on the disk. After an OSError its state is unknown: do not retry with the same descriptor."""
     if hasattr(fcntl, "F_FULLFSYNC"):  # on macOS, fsync does not wait for the disk
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
     else:
@@ -105,10 +87,7 @@ def synchronise(descriptor: int) -> None:
 
 
 def synchronise_folder(folder: Path) -> None:
-    """Block until the folder's entries are on the disk; errors as for `synchronise`.
-
-    Does nothing on Windows, where folders cannot be opened and NTFS journals their changes.
-    """
+    """Block until the folder's entries are on the disk; not on Windows, where NTFS journals them and folders cannot be opened."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -25,15 +25,7 @@ def lock(descriptor: int, path: Path, *, wait: bool) -> Callable[[], None]:
 
     With flock, the lock belongs to the open file: a forked process shares it, and closing the last copy of the descriptor
     releases it. Without flock, filelock locks a separate file, because on Windows other processes cannot read a locked file.
-
-    Args:
-        descriptor: descriptor of the file, open for writing.
-        path: path of the file.
-        wait: whether to wait until the lock is free, instead of raising.
-
-    Raises:
-        BlockingIOError: another process holds the lock.
-        OSError: the file system has no locks.
+    BlockingIOError means that another process holds the lock; another OSError, that the file system has no locks.
     """
     if fcntl is None:
         return _lock_separate_file(path, wait)

@@ -18,11 +18,8 @@ def keep_freed_memory() -> bool:
     """Make this process keep up to 2 GB of memory freed by CPU tensors, and return whether that succeeded.
 
     A step allocates and frees tens of megabytes. By default glibc returns them to the system, which maps and clears them page by
-    page in the next step: up to a third of the time of a small network's step. The price is that the process keeps its peak size,
-    up to the 2 GB. The `privet` commands do this; a library should not decide it for its host program. Does nothing and returns
-    False if the C library is not glibc, or its environment variables are set.
-
-    Source: mallopt(3).
+    page in the next step: up to a third of the time of a small network's step. The `privet` commands do this; a library should
+    not decide it for its host program. See mallopt(3).
     """
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _DECIDED):
         return False

@@ -40,14 +40,7 @@ class UnavailableError(Exception):
 
 
 def shipped_library(source: Path) -> ctypes.CDLL:
-    """Return the wheel's shared library for a C++ file, the fastest that this processor can run.
-
-    Args:
-        source: the installed C++ file.
-
-    Raises:
-        UnavailableError: kernels are switched off (`PRIVET_KERNELS=0`), none was built from this source, or it cannot be loaded.
-    """
+    """Return the wheel's shared library for an installed C++ file, the fastest that this processor can run."""
     _check_switch()
     stem = f"{source.stem}-{_digest(source.read_bytes())}"
     variants = _VARIANTS.get(torch.backends.cpu.get_cpu_capability(), ("default",))
@@ -62,14 +55,7 @@ def shipped_library(source: Path) -> ctypes.CDLL:
 
 
 def compiled_library(source: Path) -> ctypes.CDLL:
-    """Return the shared library of a C++ file, compiled on this machine now or earlier.
-
-    Args:
-        source: a file that uses only the standard library.
-
-    Raises:
-        UnavailableError: kernels are switched off (`PRIVET_KERNELS=0`), there is no compiler, or building or loading fails.
-    """
+    """Return the shared library of a C++ file that uses only the standard library, compiled here now or earlier."""
     _check_switch()
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
@@ -86,13 +72,7 @@ def compiled_library(source: Path) -> ctypes.CDLL:
 def trusted(in_torch: Form, source: Path, bound: Callable[[ctypes.CDLL], Form], agree: Callable[[Form], bool]) -> Form:
     """Return compiled functions if they agree with those in torch, else those in torch with the reason in `description`.
 
-    The wheel's library is tried first, then one compiled on this machine.
-
-    Args:
-        in_torch: a dataclass of functions, with a field `description`.
-        source: the C++ file.
-        bound: function from a library to the compiled functions.
-        agree: function that tells whether the compiled functions compute the same as those in torch.
+    The wheel's library is tried first, then one compiled on this machine; `bound` makes the functions of a library.
     """
     reason = ""
     for library in (shipped_library, compiled_library):

@@ -30,12 +30,8 @@ _WIDTH = 100
 def progress_bar(*columns: ProgressColumn | str, shown: bool = True) -> Iterator[Progress]:
     """Yield a progress bar for adding tasks to.
 
-    It is drawn on standard error if that is a terminal, and below the cell in a notebook. It is drawn nowhere else, because
-    redrawing clutters log files.
-
-    Args:
-        columns: columns between the percentage and the times; strings are task formats such as "ε {task.fields[epsilon]}".
-        shown: whether to draw it at all.
+    It is drawn on standard error if that is a terminal, and below the cell in a notebook; elsewhere it would clutter log files.
+    Columns stand between the percentage and the times; strings are task formats such as "ε {task.fields[epsilon]}".
     """
     ends = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     every = (*ends, *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())

@@ -31,13 +31,9 @@ _SPARE = np.random.MT19937(0)
 
 @dataclass(frozen=True)
 class Seeds:
-    """Secret seeds for the positions of one draw, each a function of the key and its position alone.
+    """Secret seeds for the positions of one draw, each a function of the key (32 uniform bytes, for one draw) and its position.
 
     So an example's random numbers depend neither on the physical batch size nor on the process that reads it.
-
-    Args:
-        key: 32 uniform secret bytes, for one draw only.
-        start: first position.
     """
 
     key: bytes = field(repr=False)
@@ -57,11 +53,7 @@ class Seeds:
         return replace(self, start=self.start * each)
 
     def numbers(self, size: int) -> list[int]:
-        """Return `size` 64-bit numbers, indistinguishable from independent uniform ones without the key.
-
-        Source:
-            AES-256 in counter mode, NIST SP 800-38A.
-        """
+        """Return `size` 64-bit numbers of AES-256 in counter mode, indistinguishable from uniform ones without the key."""
         block, skipped = divmod(self.start, 2)  # of 16 bytes
         cipher = Cipher(algorithms.AES(self.key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
         numbers: list[int] = np.frombuffer(cipher.update(bytes(8 * (size + skipped))), dtype="<u8")[skipped:].tolist()
@@ -98,12 +90,9 @@ def preserve_generators() -> Iterator[None]:
 def seed_generators(number: int) -> None:
     """Seed the global generators of torch, NumPy and Python, within `preserve_generators`.
 
-    torch and NumPy run the same algorithm and seed it identically from 32 bits: torch gets the lower half, and NumPy the upper
-    one plus a multiple of the lower, because equal seeds would give equal streams. For a uniform number, both are uniform and
-    independent; small public numbers, which have no upper half, differ in both.
-
-    Args:
-        number: uniform 64-bit number, or a small public one.
+    torch and NumPy run the same algorithm, and equal 32-bit seeds would give equal streams: torch gets the lower half, NumPy the
+    upper one plus a multiple of the lower. For a uniform 64-bit number both are uniform and independent; small public numbers
+    differ in both.
     """
     for generator in torch_generators():
         generator.manual_seed(number & 0xFFFF_FFFF)

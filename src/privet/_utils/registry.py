@@ -26,14 +26,7 @@ class Part:
     """Base class of the parts of a plan: clipping rules, sampling schemes, schedules, momenta, sparsifications and units."""
 
     def check_combination(self, plan: Any) -> None:
-        """Refuse a plan with other parts that cannot be combined with this one. Every new plan calls this for each part.
-
-        Args:
-            plan: a `privet.Plan` whose fields have the right types and ranges.
-
-        Raises:
-            InvalidArgumentError: the message names the part to change, and how.
-        """
+        """Refuse a `privet.Plan` with other parts that cannot be combined with this one; called for each part of a new plan."""
 
 
 def register(kind: Kind) -> Kind:
@@ -93,14 +86,7 @@ def kinds_of(base: type[Any]) -> dict[str, type[Any]]:
 
 
 def foreign_kinds(value: object) -> set[str]:
-    """Return the names of kinds that are not Privet's own, in a value and all parts within it.
-
-    Fields that do not take part in comparisons, such as a record of what happened, are not parts.
-
-    >>> from privet.clipping import Flat, Layerwise
-    >>> foreign_kinds(Layerwise(Flat(bound=0.5)))
-    set()
-    """
+    """Return the names of kinds that are not Privet's own, in a value and all parts within it that are compared."""
     if type(value) in _PLAIN:
         return set()
     if isinstance(value, list | tuple):
@@ -127,15 +113,7 @@ def is_own(value: object) -> bool:
 
 
 def check_registered(name: str, value: object) -> None:
-    """Refuse a value with a dataclass that is not registered, so that its JSON could not be read back.
-
-    Args:
-        name: name of the value, for errors.
-        value: made of dataclasses, tuples, numbers and text.
-
-    Raises:
-        InvalidArgumentError: the message names the kind.
-    """
+    """Refuse a value with a dataclass that is not registered, so that its JSON could not be read back."""
     if isinstance(value, list | tuple):
         for item in value:
             check_registered(name, item)
@@ -160,16 +138,7 @@ def encode(value: object) -> Any:
 
 
 def decode(name: str, value: object, base: type[Any] = object) -> Any:
-    """Return the value that `encode` encoded.
-
-    Args:
-        name: name of the value, for errors.
-        value: plain JSON value.
-        base: required base class of the kind, if the value is a dataclass.
-
-    Raises:
-        InvalidArgumentError: a kind or a field is unknown, or a value is out of range.
-    """
+    """Return the value that `encode` encoded, whose kind is derived from `base`; `name` is for errors."""
     if isinstance(value, list):
         return tuple(decode(name, item) for item in value)
     if not isinstance(value, Mapping):
@@ -180,17 +149,7 @@ def decode(name: str, value: object, base: type[Any] = object) -> Any:
 
 
 def construct(kind: type, name: str, values: Mapping[str, object], bases: Mapping[str, type[Any]] = _NONE) -> Any:
-    """Return a dataclass from the plain JSON values of its fields.
-
-    Args:
-        kind: the dataclass.
-        name: name of the value, for errors.
-        values: field → plain JSON value.
-        bases: field → required base class of its value.
-
-    Raises:
-        InvalidArgumentError: as for `decode`.
-    """
+    """Return a dataclass from field → plain JSON value; `bases` are required base classes of the values."""
     known = {field.name for field in fields(kind)}
     unknown = sorted(set(values) - known)
     if unknown:

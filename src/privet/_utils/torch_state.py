@@ -11,11 +11,7 @@ from privet.errors import InvalidArgumentError
 
 
 def check_device(argument: str, name: str) -> None:
-    """Check that torch can use a device on this machine.
-
-    Raises:
-        InvalidArgumentError: it cannot; the message names the argument.
-    """
+    """Check that torch can use a device on this machine."""
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):

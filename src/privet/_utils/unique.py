@@ -6,13 +6,7 @@ from typing import ClassVar, NoReturn
 
 
 class Unique:
-    """An object that refuses to be copied or pickled.
-
-    `copy.copy`, `copy.deepcopy`, `pickle` and everything built on it (cloudpickle, torch.save, multiprocessing), and copies of an
-    object that holds this one, call the method below.
-
-    Attributes:
-        no_copy: why copies are refused, and what to do instead, in sentences.
+    """An object that refuses to be copied or pickled, also as part of another; `no_copy` says why, and what to do instead.
 
     >>> import copy
     >>> class Secret(Unique):

@@ -127,11 +127,7 @@ def share_record(share: Share) -> Record:
 
 
 def replay(records: Sequence[Record], name: str) -> Account:
-    """Replay the records of a budget.
-
-    Raises:
-        LedgerError: the records are not a budget of this format.
-    """
+    """Replay the records of a budget."""
     first = records[0] if records else {}
     if (first.get("record"), first.get("kind"), first.get("format")) != ("open", KIND, FORMAT):
         raise LedgerError(f"{name} does not start with the opening record of a {KIND} of format {FORMAT}")
@@ -145,11 +141,7 @@ def replay(records: Sequence[Record], name: str) -> Account:
 
 
 def _share(record: Record) -> Share:
-    """Return the share in a record.
-
-    Raises:
-        TypeError: the record is not a share.
-    """
+    """Return the share in a record; TypeError if it is none."""
     match record:
         case {
             "record": "share", "run": str(), "plan": dict(), "steps": int(steps), "settled": bool(), "tip": str(),

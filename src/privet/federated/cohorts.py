@@ -23,11 +23,7 @@ from privet.training.loop import Batches, raise_hidden
 
 
 class Cohorts(BatchDataset):
-    """The clients of a population as a data set of their numbers: the server reads nothing else of them.
-
-    Args:
-        population: the population.
-    """
+    """The clients of a population as a data set of their numbers: the server reads nothing else of them."""
 
     row_wise = True
 
@@ -46,11 +42,6 @@ class Cohorts(BatchDataset):
 class CohortSummer:
     """Asks the population for the clipped sum of every round.
 
-    Args:
-        plan: plan of the run.
-        population: the population.
-        parameters: name → trained parameter.
-
     Guarantee:
         What is released is the population's sum under the round's own sensitivity, noise scales and support: the population
         cannot loosen them. Its errors are not shown, because they may depend on who was drawn.
@@ -60,12 +51,7 @@ class CohortSummer:
         self._plan, self._population, self._parameters = plan, population, parameters
 
     def sum_draw(self, batches: Batches, rule: Rule, masks: Masks | None) -> ClippedSum:
-        """Return the clipped sum of a cohort.
-
-        Raises:
-            StepError: the population failed as a whole; the round counts as spent.
-            InvalidArgumentError: the population returned another sum than that of the round.
-        """
+        """Return the clipped sum of a cohort; a StepError if the population failed as a whole, and the round counts as spent."""
         ((physical, _),) = batches  # a cohort is read whole
         told = self.tell(physical.part.draw, rule, masks)
         try:
@@ -88,11 +74,7 @@ class CohortSummer:
 
 
 def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
-    """Return the tensors that a population gathered as the sum of a round.
-
-    Raises:
-        InvalidArgumentError: names, shapes, sensitivity or noise scales are not those of the round.
-    """
+    """Return the tensors that a population gathered as the sum of a round, whose sensitivity and scales it cannot change."""
     expected = no_contributions(told)
     if not isinstance(found, ClippedSum):
         raise InvalidArgumentError("population.gather", type(found).__name__, "a function that returns a ClippedSum")

@@ -21,13 +21,7 @@ _SELECTION = 3 * _NUMBER
 
 @dataclass(frozen=True)
 class Volume:
-    """Bytes of one client, of one round, of an epoch or of a run.
-
-    Args:
-        up: from clients to the server.
-        down: from the server to clients.
-        dense_up, dense_down: the same without sparsification.
-    """
+    """Bytes of one client, a round, an epoch or a run: from clients (up), to them (down), and both without sparsification."""
 
     up: float
     down: float
@@ -125,13 +119,7 @@ class Communication:
 
 
 def uploaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
-    """Return the bytes of a client's message in a round: four for every kept coordinate and every statistic of the rule.
-
-    Args:
-        plan: the plan.
-        parameters: name → trained parameter, of which only the shape is read.
-        number: number of the round, from 1.
-    """
+    """Return the bytes of a client's message in a round: four for every kept coordinate and every statistic of the rule."""
     return _message_size(plan, parameters) - _NUMBER * _dropped(plan, parameters, number)
 
 
@@ -139,10 +127,6 @@ def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int
     """Return the bytes that a client receives in a round: the parameters as float32, and the mask.
 
     A random mask is three numbers. A ranked one is a bit for every coordinate, unless it keeps all.
-
-    Args:
-        plan, parameters: as for `uploaded`.
-        number: number of the round, from 1.
     """
     size = _size(parameters)
     if isinstance(plan.sparsification, Random):

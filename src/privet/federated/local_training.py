@@ -81,12 +81,7 @@ def train_locally(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Return a client's pseudo-gradient, θ₀ − θ after its steps, and its weight in [0, 1].
 
-    Args:
-        gradient: gradient of the client's loss.
-        local: the local steps.
-        parameters: name → θ₀.
-        content: pytree of tensors (k, …), the client's examples and padding.
-        mask: (k,) True for its examples, which come first.
+    `content` is a pytree of tensors (k, …): the client's examples, where `mask` (k,) is True, and then padding.
     """
     size = mask.shape[0]
     width = size if local.batch_size is None else min(local.batch_size, size)

@@ -46,19 +46,12 @@ def message(one: ClippedSum) -> bytes:
 def checked(data: object, template: ClippedSum) -> dict[str, Tensor] | None:
     """Return the tensors in a client's message, no longer than the sensitivity; None for anything but a message of this round.
 
-    The rule is not applied again: some rules, such as `Automatic`, would change an update that they have clipped already.
-
-    Args:
-        data: anything that a client sent.
-        template: the sum of no clients in this round, from `no_contributions`.
-
-    Returns:
-        Name → tensor shaped like the template's. None if the length is wrong, a number is not finite, or a count of
-        `clipping.AdaptiveQuantile` is not ±½.
+    Length, finiteness and the counts of `clipping.AdaptiveQuantile` (±½) are checked against `no_contributions`. The rule is not
+    applied again: some rules, such as `Automatic`, would change an update that they have clipped already.
 
     Guarantee:
         Whatever the client sent, adding what is returned moves the sum by at most the sensitivity, in the norm that divides every
-        tensor by its noise scale. So one client, honest or not, has at most the influence that the noise is scaled to.
+        tensor by its noise scale: the influence that the noise is scaled to.
     """
     support = template.support or {}
     sizes = {name: len(places(support[name])) if name in support else each.numel() for name, each in template.tensors.items()}

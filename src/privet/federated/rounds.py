@@ -64,12 +64,7 @@ class Population(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Weighted(WrappedGrad):
-    """Updates whose weighted sum has a further factor for each client; their norms, which are clipped, do not have it.
-
-    Args:
-        inner: the updates.
-        factors: (K,) in [0, 1].
-    """
+    """Updates with a factor in [0, 1] for each client in their weighted sum; the norms, which are clipped, do not have it."""
 
     factors: Tensor
 

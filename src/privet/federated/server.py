@@ -164,11 +164,7 @@ def _parts(
 
 
 def _check_population(plan: Plan, model: nn.Module, population: Population) -> None:
-    """Refuse a plan that does not fit the population, or that needs more of single examples than clients send.
-
-    Raises:
-        InvalidArgumentError: names the part.
-    """
+    """Refuse a plan that does not fit the population, or that needs more of single examples than clients send."""
     if not isinstance(plan, Plan):
         raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
     if (plan.examples, str(plan.unit)) != (population.clients, str(population.privacy_unit)):

@@ -20,13 +20,9 @@ _WHAT = "the anchor"
 
 
 def open_anchor(path: Path, run: str, includes: Callable[[str], bool], *, begun: bool) -> Journal:
-    """Open the anchor of a run, and create it for a new one.
+    """Open the anchor of a run, preferably on another disk than the run, and create it for a new one.
 
-    Args:
-        path: path of the file, preferably on another disk or excluded from backups of the run.
-        run: id of the run whose ledger it follows.
-        includes: hash → whether that ledger has a line with this hash.
-        begun: whether the run has reserved any step, so that the anchor must hold a tip.
+    `includes` tells whether the run's ledger has a line with a hash. If the run has `begun` to reserve steps, it must have a tip.
 
     Raises:
         LedgerError: it is missing, emptied, in use, damaged, of another run, or ahead of the ledger.
@@ -55,11 +51,7 @@ def move_anchor(anchor: Journal, tip: str) -> None:
 
 
 def verify_anchor(path: Path, run: str, includes: Callable[[str], bool]) -> None:
-    """Refuse an anchor that does not belong to the run, or is ahead of its ledger, without taking its lock.
-
-    Raises:
-        LedgerError: the anchor cannot be read, belongs to another run, or is ahead.
-    """
+    """Refuse an anchor that does not belong to the run, or is ahead of its ledger, without taking its lock."""
     _check(path, read(path, _WHAT).records, run, includes)
 
 

@@ -23,12 +23,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True)
 class Machine:
-    """A host between two reboots: a directory that is used on another one may be a copy.
-
-    Args:
-        host: its name.
-        boot: its boot id; empty if unknown.
-    """
+    """A host between two reboots (empty boot id if unknown): a directory that is used on another one may be a copy."""
 
     host: str
     boot: str
@@ -47,15 +42,13 @@ class History:
     """The state of a ledger after replaying its records.
 
     Args:
-        run: id of the run.
-        plan: the plan's `to_dict()`.
         facts: further fields of the first record.
         machine: machine on which it was last opened.
         spent: number of spent steps: all that were reserved and not returned.
         multipliers: noise multiplier of each spent step.
         sessions: number of times it was opened.
         begun: whether anything was ever reserved, even if it was returned.
-        queries: name → noise multiplier of each query that was reserved: a release beside the steps, at most one of each name.
+        queries: name → noise multiplier of each reserved query: a release beside the steps, at most one of each name.
         answers: name → what a reserved query released; a crash in between leaves a query that counts and has no answer.
     """
 
@@ -73,17 +66,7 @@ class History:
     def check_plan(
         self, plan: Mapping[str, Any], multipliers: Sequence[float], name: str, queries: Mapping[str, float] = _NONE
     ) -> None:
-        """Refuse a plan other than the recorded one, and reserved steps or queries that are not the plan's.
-
-        Args:
-            plan: a plan's `to_dict()`.
-            multipliers: noise multiplier of every step that the plan allows.
-            name: name of the ledger in errors.
-            queries: name → noise multiplier of every query that the plan allows.
-
-        Raises:
-            LedgerError: names the difference.
-        """
+        """Refuse a plan other than the recorded one, and reserved steps or queries that are not the plan's."""
         for key in sorted({*self.plan, *plan}):
             if self.plan.get(key) != plan.get(key):
                 raise LedgerError(f"{name} was opened for another plan: {key} was {self.plan.get(key)!r}, now {plan.get(key)!r}")
@@ -95,15 +78,7 @@ class History:
 
 
 def replay(records: Sequence[Record], name: str) -> History:
-    """Replay the records of a ledger.
-
-    Args:
-        records: records of the ledger.
-        name: name of the ledger in errors.
-
-    Raises:
-        LedgerError: the records are not a ledger of this format, or contradict each other.
-    """
+    """Replay the records of a ledger; refuse those that are of another format, or contradict each other."""
     if not records:
         raise LedgerError(f"{name} is empty: the run never began; start a new run")
     opening = records[0]
@@ -147,10 +122,6 @@ def replay(records: Sequence[Record], name: str) -> History:
 
 
 def read_history(path: Path) -> tuple[History, tuple[str, ...], bool]:
-    """Return a ledger's history, the hashes of its lines, and whether its last line is incomplete, without taking its lock.
-
-    Raises:
-        LedgerError: it cannot be read, or is damaged.
-    """
+    """Return a ledger's history, the hashes of its lines, and whether its last line is incomplete, without taking its lock."""
     content = read(path, WHAT)
     return replay(content.records, f"{WHAT} {path}"), content.tips, content.torn

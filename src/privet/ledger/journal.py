@@ -36,14 +36,10 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a journal file.
+    """The content of a journal file: the records and SHA-256 tips of its complete lines, and their total length in bytes.
 
-    Args:
-        records: records of the complete lines, in order.
-        tips: SHA-256 of each of those lines.
-        length: their total length in bytes.
-        torn: whether part of another line follows: a write that was interrupted, or is in progress.
-        unended: whether the last of those lines lacks its newline.
+    After them, part of another line may be `torn`: a write that was interrupted, or is in progress. The last complete line may
+    lack its newline (`unended`).
     """
 
     records: tuple[Record, ...]
@@ -90,9 +86,6 @@ class Chain(Unique):
 
         Any interruption (a signal, a write error) leaves a journal that takes no more records, because the last record may or may
         not be on disk. Reopening the file resolves this.
-
-        Raises:
-            LedgerError: no record can be appended any more, or the record could not be made durable.
         """
         if self.refusal is not None:
             raise LedgerError(f"{self.name} cannot be written any more: {self.refusal}")
@@ -123,16 +116,7 @@ class Chain(Unique):
 
 
 class Journal(Chain):
-    """A chain of records in a file that is locked while it is open.
-
-    Args:
-        path: path of the file, which is created, readable only by its owner, if it does not exist.
-        what: its name in errors, such as "the ledger".
-        wait: whether to wait for the lock instead of refusing.
-
-    Raises:
-        LedgerError: the file cannot be opened or locked, or is damaged.
-    """
+    """A chain of records in a file that is locked while it is open, and created for its owner alone if it does not exist."""
 
     def __init__(self, path: Path, what: str, *, wait: bool = False) -> None:
         self._descriptor: int | None = None

@@ -34,13 +34,6 @@ _NONE: Mapping[str, float] = {}
 class Ledger(Unique):
     """The ledger of one run; use `create` or `open`.
 
-    Args:
-        chain: the journal or chain that it writes to.
-        history: what the chain holds already.
-        multipliers: noise multiplier of every step that the plan allows.
-        block: number of steps reserved at a time.
-        queries: name → noise multiplier of every query that the plan allows, each once.
-
     Attributes:
         run: id of the run.
         facts: further fields of the first record, as plain JSON values.
@@ -76,17 +69,11 @@ class Ledger(Unique):
         """Create the ledger of a new run.
 
         Args:
-            plan: the plan's `to_dict()`, for the first record.
-            multipliers: noise multiplier of every step that the plan allows.
+            plan, multipliers, queries: the plan's `to_dict()`, the noise multiplier of every step, and those of queries by name.
             path: path of the file, which stays locked; None keeps the ledger in memory, where a crash loses model and record.
             block: number of steps reserved at a time: one synchronised write per block; a crash over-counts by at most a block.
-            facts: further fields of the first record, as plain JSON values.
             anchor: a file outside the run's directory that follows the ledger; the first record stores its path.
             prepare: called before the first record, while no other process can start a run there.
-            queries: name → noise multiplier of every query that the plan allows.
-
-        Raises:
-            LedgerError: the file belongs to another run, is locked by another process, or cannot be written.
         """
         chain = Chain(f"{WHAT} in memory") if path is None else Journal(path, WHAT)
         try:
@@ -114,16 +101,10 @@ class Ledger(Unique):
         adopt: bool = False,
         queries: Mapping[str, float] = _NONE,
     ) -> Ledger:
-        """Open the ledger of a run that is resumed.
+        """Open the ledger of a run that is resumed; arguments as for `create`.
 
-        Args:
-            plan, multipliers, path, block, queries: as for `create`.
-            adopt: accept a ledger that was last used on another machine, or before this one rebooted; the caller guarantees that
-                no other copy of the run continues.
-
-        Raises:
-            LedgerError: the ledger is missing, locked by another process, damaged, of another plan or machine, or behind its
-                anchor.
+        With `adopt`, one is accepted that was last used on another machine, or before this one rebooted: the caller guarantees
+        that no other copy of the run continues.
         """
         if not path.exists():
             raise LedgerError(f"{path.parent} has no ledger: the spending is unknown, so the run cannot be resumed")
@@ -176,21 +157,12 @@ class Ledger(Unique):
         return upcoming if upcoming <= len(self._multipliers) else None
 
     def check_open(self) -> None:
-        """Refuse to continue if no step can be reserved any more.
-
-        Raises:
-            LedgerError: the ledger was closed, an earlier write failed, or another process opened it.
-        """
+        """Refuse to continue if no step can be reserved any more."""
         if self.refusal is not None:
             raise LedgerError(f"no more steps can be reserved in this ledger: {self.refusal}")
 
     def reserve(self) -> Token:
-        """Reserve one step durably, and return its token.
-
-        Raises:
-            BudgetExhaustedError: all steps of the plan are spent.
-            LedgerError: the write failed, the ledger was closed, or another process opened it.
-        """
+        """Reserve one step durably, and return its token; BudgetExhaustedError if all steps of the plan are spent."""
         self.check_open()
         if not self._tokens:
             first = self._spent + 1
@@ -217,12 +189,7 @@ class Ledger(Unique):
         return frozenset(self._reserved - self._answers.keys())
 
     def reserve_query(self, name: str) -> Token:
-        """Reserve a query of the plan durably, and return its token.
-
-        Raises:
-            BudgetExhaustedError: it is no query of the plan, or was reserved before, whether or not its answer was recorded.
-            LedgerError: the write failed, the ledger was closed, or another process opened it.
-        """
+        """Reserve a query of the plan durably, and return its token; each is reserved once, whether or not it was answered."""
         self.check_open()
         self.give_back()  # so that no step reserved before the query is returned after it
         if name not in self._queries or name in self._reserved:
@@ -234,11 +201,7 @@ class Ledger(Unique):
         return Token(self._spent, self._queries[name])
 
     def record_answer(self, name: str, values: Sequence[float]) -> None:
-        """Record durably what a reserved query released.
-
-        Raises:
-            LedgerError: it was not reserved, has an answer, or the write failed.
-        """
+        """Record durably what a reserved query released."""
         if name not in self.lost:
             raise LedgerError(f"the query {name!r} was not reserved, or has an answer")
         with self._chain.appending({"record": "answer", "query": name, "values": [float(value) for value in values]}):
@@ -249,9 +212,6 @@ class Ledger(Unique):
         """Return reserved steps whose tokens were never issued, so that no noise can have been drawn for them.
 
         If the ledger cannot be written any more, they stay counted.
-
-        Raises:
-            LedgerError: the write failed; they stay counted.
         """
         number = len(self._tokens)
         self._tokens.clear()

@@ -13,16 +13,7 @@ from privet.schedules import Factors
 
 
 def noise_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
-    """Return name → (T,) standard deviation of the noise on every coordinate of the gradient that the optimizer receives.
-
-    Args:
-        plan: plan with noise and T steps.
-        names: names of the model's trainable parameters; groups may have different noise levels.
-
-    Raises:
-        InvalidArgumentError: there is no such number: the rule adapts its bound, outer momentum carries noise over to later
-            steps, or masks leave some coordinates without noise.
-    """
+    """Return name → (T,) standard deviation of the noise on every coordinate of the gradient that the optimizer receives."""
     if plan.momentum is not None and plan.momentum.accumulates:
         raise InvalidArgumentError(
             "momentum", plan.momentum, "one with outer=1 for an optimizer that needs to know the noise of a step",

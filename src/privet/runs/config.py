@@ -38,32 +38,27 @@ class Setup:
 
     Args:
         data: name in the catalogue, or a path to a table or an .npz file.
-        model: name of one of Privet's networks.
-        learning_rate: > 0.
-        optimizer: one of `OPTIMIZERS`.
         optimizer_options: further arguments of the optimizer, such as {"weight_decay": 0.01}; those of "sgld" are `diffusion`,
             `burn_in`, `thinning`, `keep` and `prior`, the standard deviation of a normal prior.
         momentum: momentum of "sgd", "heavy-ball" and "nesterov", in [0, 1).
         couple_learning_rate: scale the learning rate to keep η·σ·C constant under schedules of bound and noise.
         average: "uniform" or "ema" to evaluate and save an average of the parameters over the steps; or None.
         seed: seed of the initial parameters, which are public.
-        physical_batch_size: largest number of examples that go through the model at once.
         folder: folder with the files of the data set, instead of fetching them.
         schema: path to the schema of a table, as it was given; a resumed run takes the schema of its plan instead.
         classes: for an .npz file: the number of classes, or their names in order, separated by commas.
         test: path to a file of public test data, for a file.
-        user_column: array of an .npz file with the user of each example; then the user is the unit of privacy, which is sampled
-            and clipped as a whole, as it is with a column of users in a schema.
+        user_column: array of an .npz file with the user of each example; users are then the unit of privacy, as with a column
+            of users in a schema.
         user_cap: largest number of examples used per user, ≥ 1; with users.
         group_size: number of examples that are sampled and clipped as one unit, ≥ 1; for "replace-one" adjacency.
         views: number of augmented views of an example, averaged before clipping, ≥ 1; with `augment`.
         augment: names from `privet.units.AUGMENTATIONS`, separated by commas.
-        device: torch device, such as "cpu" or "cuda".
         license: identifier of the model's licence for its card, such as "apache-2.0"; None leaves it out.
         holdout: fraction of the private examples, or users, that no step uses and on which the final model's result is released,
             in (0, 1); the plan's `holdout` says with how much noise. None for no such release.
-        class_priors: public class priors in the order of the classes, for a loss in which every class counts alike; they take the
-            place of those of a schema.
+        class_priors: public class priors in the order of the classes, for a loss in which every class counts alike, in place of
+            those of a schema.
         defaults: option → value of the settings that were not given but chosen from public facts, for the record.
     """
 
@@ -124,11 +119,7 @@ class Setup:
             )
 
     def load_data(self, schema: Schema | None = None) -> DataSet:
-        """Return the data set, after fetching it if necessary.
-
-        Args:
-            schema: the schema of the plan, which takes the place of the file.
-        """
+        """Return the data set, after fetching it if necessary; a plan's schema takes the place of the file."""
         return scale_targets(data.load(
             self.data, folder=self.folder, schema=schema or self.schema, classes=self.classes, test=self.test,
             user_column=self.user_column,
@@ -146,12 +137,7 @@ class Setup:
         return sizes(dataset, self.holdout, user_cap=self.user_cap, group_size=self.group_size)
 
     def divide(self, dataset: DataSet, key: str) -> Division:
-        """Return the entries that are sampled and clipped as a whole, and those that are held out.
-
-        Args:
-            dataset: the result of `load_data`.
-            key: secret key of the run, from `new_key`.
-        """
+        """Return the entries that are sampled and clipped as a whole, and those that are held out, by the run's secret key."""
         self._check_users(dataset)
         return divide(dataset, self.sizes(dataset)[1], key, user_cap=self.user_cap, group_size=self.group_size)
 
@@ -168,21 +154,13 @@ class Setup:
         return task_of(dataset, priors, counted=plan is not None and plan.class_counts is not None)
 
     def build_loss(self, loss: LossFunction) -> LossFunction:
-        """Return the loss per unit: the mean over the views of each example, and over the examples of the unit.
-
-        Args:
-            loss: loss per example, of the task.
-        """
+        """Return the loss per unit: the mean over the views of each example, and over the examples of the unit."""
         if self.views is not None and self.augment is not None:
             loss = averaged(loss, augmentation(*self.augment.split(",")), self.views)
         return loss if self.user_cap is self.group_size is None else grouped(loss)
 
     def load_public(self, plan: Plan, dataset: DataSet) -> TensorDataset | None:
-        """Return the public examples that the plan's clipping rule names, or None for a rule without any.
-
-        Raises:
-            InvalidArgumentError: entries are users or groups, or the examples do not fit the data.
-        """
+        """Return the public examples that the plan's clipping rule names, or None for a rule without any."""
         if isinstance(plan.clipping, GEP) and (self.user_cap is not None or self.group_size is not None):
             raise InvalidArgumentError(
                 "clipping", "GEP", "another rule for users or groups", "Public examples are not divided into users or groups."

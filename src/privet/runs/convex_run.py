@@ -37,16 +37,7 @@ _EVALUATED = "evaluated beside the guarantee on the test set, which is assumed p
 
 @dataclass(frozen=True)
 class ConvexOutcome:
-    """The results of a finished run.
-
-    Args:
-        directory: directory of the run.
-        plan: its plan.
-        guarantee: its privacy statement.
-        evaluation: evaluation on the test set; None without one.
-        test_data: description of the test set; None without one.
-        seconds: time of the fit.
-    """
+    """The results of a finished run; without a test set, no evaluation and no description of it."""
 
     directory: Path
     plan: ConvexPlan
@@ -57,15 +48,7 @@ class ConvexOutcome:
 
 
 def describe_data(dataset: DataSet, threshold: float) -> tuple[int, int, ConvexLoss]:
-    """Return the public numbers of examples and features, and the loss for the task.
-
-    Args:
-        dataset: data with numeric inputs, whose targets `runs.scale_targets` has scaled.
-        threshold: τ of `Huber`, for a regression.
-
-    Raises:
-        InvalidArgumentError: the data are texts, or have users.
-    """
+    """Return the public numbers of examples and features, and the loss for the task; `threshold` is τ of `Huber`."""
     if not dataset.train.tensors[0].is_floating_point():
         raise InvalidArgumentError("data", dataset.name, "a data set with numeric inputs")
     if dataset.users is not None:
@@ -81,19 +64,6 @@ def fit_and_write(
     defaults: Mapping[str, Any] | None = None,
 ) -> ConvexOutcome:  # fmt: skip
     """Fit a model by a calibrated plan and write all files into a new directory.
-
-    Args:
-        plan: calibrated plan for these data.
-        dataset: the data, with scaled targets.
-        directory: a new or empty directory.
-        data: name in the catalogue, or path.
-        license: licence of the model for its card.
-        device: torch device that computes.
-        defaults: option → value of the settings that were chosen by default.
-
-    Raises:
-        LedgerError: the directory holds a run.
-        InvalidArgumentError: the plan is not for these data.
 
     Guarantee:
         That of `privet.convex.fit`; the files hold its release, public facts, and results on public test data.

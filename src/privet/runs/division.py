@@ -25,28 +25,14 @@ KEY = "division.key"  # file with the secret key of a run's division, which only
 
 @dataclass(frozen=True)
 class Division:
-    """The entries of a data set, divided.
-
-    Args:
-        training: entries that steps sample and clip as a whole: examples, users or groups.
-        held_out: entries that no step uses: examples or users; None if nothing is held out.
-    """
+    """Entries that steps sample and clip as a whole (examples, users or groups), and examples or users that no step uses."""
 
     training: Dataset[Any]
     held_out: Dataset[Any] | None
 
 
 def sizes(dataset: DataSet, fraction: float | None, *, user_cap: int | None, group_size: int | None) -> tuple[int, int]:
-    """Return the public numbers of training entries and of held-out entries.
-
-    Args:
-        dataset: private data, of which only the numbers of rows and users are read.
-        fraction: fraction of examples, or of users, that is held out, in (0, 1); None for nothing.
-        user_cap, group_size: as for `runs.Setup`.
-
-    Raises:
-        InvalidArgumentError: the fraction is out of range, or leaves too little on one side.
-    """
+    """Return the public numbers of training entries and of held-out entries, from the numbers of rows and users alone."""
     counted = _count(dataset, user_cap)
     held_out = 0 if fraction is None else round(between("holdout", fraction, 0.0, 1.0, "Such as 0.2.") * counted)
     left = counted - held_out if group_size is None else -(-(counted - held_out) // group_size)
@@ -58,14 +44,10 @@ def sizes(dataset: DataSet, fraction: float | None, *, user_cap: int | None, gro
 
 
 def divide(dataset: DataSet, held_out: int, key: str, *, user_cap: int | None, group_size: int | None) -> Division:
-    """Divide the entries of a data set at random: a uniform subset of `held_out` of them is held out.
+    """Divide the entries of a data set at random: a uniform subset of the public size `held_out` is held out.
 
-    Args:
-        dataset: private data.
-        held_out: public number of entries to hold out, from `sizes`; 0 for nothing.
-        key: 64 hexadecimal digits, from `new_key`; the same key gives the same division. Secret.
-        user_cap, group_size: as for `runs.Setup`. Users are held out with all of their examples; groups are made of the examples
-            that are left. Which of a user's examples are used is drawn under the key, too.
+    Users are held out with all of their examples; groups are made of the examples that are left. Which of a user's examples are
+    used is drawn under the secret key, too.
 
     Guarantee:
         The subset depends on the key and on public numbers only, never on values. Neighbouring data sets therefore differ in one

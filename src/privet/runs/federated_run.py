@@ -49,12 +49,7 @@ _CHECKPOINTS = 20
 
 @dataclass(frozen=True)
 class FederatedSetup(Setup):
-    """The settings of a federated run that do not affect its guarantee; `learning_rate` and `optimizer` are the server's.
-
-    Args:
-        local_learning_rate, local_steps, local_batch_size, proximal, full_weight: as for `LocalSteps`.
-        processes: number of processes that train clients, ≥ 1.
-    """
+    """The settings of a federated run; `learning_rate` and `optimizer` are the server's, and others as for `LocalSteps`."""
 
     command: ClassVar[str] = "federate"
 
@@ -76,15 +71,7 @@ class FederatedSetup(Setup):
         return LocalSteps(self.local_learning_rate, self.local_steps, self.local_batch_size, self.proximal, self.full_weight)
 
     def clients(self, dataset: DataSet, key: str) -> Users:
-        """Return the clients: users with at most `user_cap` of their examples.
-
-        Args:
-            dataset: the result of `load_data`.
-            key: secret key of the run, from `new_key`.
-
-        Raises:
-            InvalidArgumentError: the data have no users.
-        """
+        """Return the clients: users with at most `user_cap` of their examples, chosen by the run's secret key."""
         if dataset.users is None:
             raise InvalidArgumentError(
                 "data", self.data, "data with users, who are the clients",
@@ -106,23 +93,7 @@ def start(
     callbacks: Iterable[Callback] = (),
     announce: Callable[[Feasibility], None] | None = None,
 ) -> Outcome:
-    """Hold all rounds and write all files into a new directory.
-
-    Args:
-        setup: data, network, server and clients.
-        plan: calibrated plan for as many clients, whose unit is one user.
-        dataset: the result of `setup.load_data()`.
-        directory: a new directory, or one without a run.
-        budget: budget for the users of the data set, which pays for the whole plan before the first round.
-        progress: show a progress bar on standard error.
-        callbacks: called after each round, such as metrics sinks.
-        announce: called with the forecast of the run before its first round; None to say nothing.
-
-    Raises:
-        LedgerError: the directory already holds a run.
-        BudgetExhaustedError: the rest of the budget does not cover the plan.
-        InvalidArgumentError: plan and data disagree, the data have no users, or the budget is for another data set.
-    """
+    """Hold all rounds and write all files into a new directory; arguments as for `runs.start`, with users as entries."""
     if budget is not None:
         budget.check_data(setup.data)
     key = new_key()
@@ -136,16 +107,7 @@ def start(
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
-    """Resume an interrupted run; rounds that were lost with their process count as spent.
-
-    Args:
-        directory: directory of the run.
-        adopt: resume even if the run was interrupted on another machine; as for `Federated.resume`.
-        progress, callbacks: as for `start`.
-
-    Raises:
-        LedgerError: the directory holds no federated run, or the run is complete.
-    """
+    """Resume an interrupted run, as `runs.resume`; rounds that were lost with their process count as spent."""
     setup = read_setup_of(directory, FederatedSetup)
     if state(directory) == "complete":
         raise LedgerError(f"the run in {directory} is already complete: all its rounds are done and its budget is spent")

@@ -14,17 +14,7 @@ from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
 
 
 def foresee(setup: Setup, plan: Plan, dataset: DataSet, model: nn.Module) -> Feasibility:
-    """Return the feasibility of a run, with warnings where it is unlikely to work.
-
-    Args:
-        setup: data, network and optimizer.
-        plan: calibrated plan.
-        dataset: the data set, of which only shapes are read.
-        model: the network.
-
-    Guarantee:
-        Only public facts are used.
-    """
+    """Return the feasibility of a run from public facts, with warnings where it is unlikely to work."""
     epsilon = plan.epsilon()
     simpler = find_simpler_model(
         setup.model,

@@ -29,11 +29,7 @@ _READ_AT_ONCE = 1024
 
 
 def check_queries(plan: Plan, held_out: int) -> None:
-    """Refuse a plan whose query on held-out entries does not fit the number of entries that a run holds out.
-
-    Raises:
-        InvalidArgumentError: names both numbers.
-    """
+    """Refuse a plan whose query on held-out entries does not fit the number of entries that a run holds out."""
     planned = 0 if plan.holdout is None else plan.holdout.examples
     if planned != held_out:
         raise InvalidArgumentError(
@@ -45,21 +41,11 @@ def check_queries(plan: Plan, held_out: int) -> None:
 def release_estimate(
     training: Training, model: nn.Module, task: Task, held_out: Dataset[Any], device: str
 ) -> HeldOutEstimate | None:
-    """Return the result of the final model on held-out entries, released under the plan's query.
-
-    Args:
-        training: finished training, still open.
-        model: final model, a function of what the training released.
-        task: what the model predicts.
-        held_out: held-out entries, as many as the plan says.
-        device: device of the model.
-
-    Returns:
-        The estimate; None if a process that was killed had paid for it.
+    """Return the result of the final model on held-out entries; None if a process that was killed had paid for it.
 
     Guarantee:
         See `privet.plan.Holdout` for the total ε, `bounded_sum` for the exact sensitivity, and `answer_query` for the order of
-        payment and release. The interval is post-processing.
+        payment and release. The model is a function of what the training released, and the interval is post-processing.
     """
     plan, scores = training.plan, task.scores
     assert plan.holdout is not None
@@ -82,13 +68,7 @@ def release_estimate(
 
 
 def adopt_priors(training: Training, task: Task, entries: Dataset[Any]) -> bool:
-    """Let the loss of a task adopt the class priors that the plan's query releases, if it has one; return False if they are lost.
-
-    Args:
-        training: training before its first step, or resumed.
-        task: its task.
-        entries: its entries.
-    """
+    """Let the loss of a task adopt the class priors that the plan's query releases, if any; return False if they are lost."""
     if training.plan.class_counts is None:
         return True
     assert isinstance(task.loss, AdjustedCrossEntropy)
@@ -99,20 +79,12 @@ def adopt_priors(training: Training, task: Task, entries: Dataset[Any]) -> bool:
 
 
 def count_classes(training: Training, entries: Dataset[Any], classes: int) -> tuple[float, ...] | None:
-    """Return class priors from the noised counts of training entries, released under the plan's query.
-
-    Args:
-        training: training before its first step.
-        entries: its entries: examples, or users or groups, of which each contributes the fractions of its examples.
-        classes: public number of classes K.
-
-    Returns:
-        (K,) priors, > 0, with sum 1; None if a process that was killed had paid for them.
+    """Return (K,) class priors > 0 with sum 1, from noised counts of training entries; None if their answer was lost.
 
     Guarantee:
-        An entry contributes its class as a vector of K zeros and a one, or a mean of such vectors, minus 1/K in every coordinate:
-        at most √(1 − 1/K) in L2 norm. An undeclared label contributes nothing. Clipping and scaling to a sum of 1 is
-        post-processing.
+        An entry contributes its class as a vector of K zeros and a one, or (a user or group) a mean of such vectors, minus 1/K in
+        every coordinate: at most √(1 − 1/K) in L2 norm. An undeclared label contributes nothing. Clipping and scaling to a sum
+        of 1 is post-processing.
     """
     bound = float(np.sqrt(1 - 1 / classes))
     noised = training.answer(ClassCounts.NAME, lambda: bounded_sum(_centred_classes(entries, classes), bound))

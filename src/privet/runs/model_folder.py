@@ -45,15 +45,6 @@ def write_model(
     Guarantee:
         Weights aside, only public facts are written: settings, the schema, and numbers that come from public test data or were
         released.
-
-    Args:
-        directory: directory of the run.
-        module: the trained network.
-        setup: settings of the run.
-        dataset: the data, of which only shapes and declarations are read.
-        guarantee: statement of the run.
-        evaluation: evaluation on public test data; None without any.
-        estimate: result on held-out private data, which was released under the guarantee; None without any.
     """
     summary, metrics = GuaranteeSummary.of(guarantee), _released_metrics(estimate)
     architecture = setup.architecture(dataset)
@@ -76,17 +67,7 @@ def write_described(
     name: str,
     license: str | None,
 ) -> None:
-    """Write the folder of a model with a given architecture and summary of its guarantee; otherwise as `write_model`.
-
-    Args:
-        directory, module, dataset, evaluation: as for `write_model`.
-        architecture: the network.
-        guarantee: summary of the guarantee.
-        versions: library → version.
-        released: metrics that were released under the guarantee.
-        name: name or path of the data.
-        license: licence of the model; None leaves it out.
-    """
+    """Write the folder of a model with a given architecture and summary of its guarantee; otherwise as `write_model`."""
     folder, task = directory / FOLDER, describe_task(dataset)
     description = ModelDescription(
         architecture=architecture,

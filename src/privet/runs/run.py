@@ -56,17 +56,13 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of a finished run.
+    """The results of a finished run; None for what it does not have, or for a released result that was lost.
 
     Args:
-        directory: directory of the run.
-        guarantee: its privacy statement.
-        evaluation: evaluation on the test set; None without one.
-        test_data: description of the test set; None without one.
         seconds: training time, over all sessions of an interrupted run.
-        held_out: released result on held-out private data; None without such a release, or if it was lost.
+        held_out: released result on held-out private data.
         defaults: option → value of the settings that were chosen by default.
-        communication: bytes that clients send and receive; None for a run that is not federated.
+        communication: bytes that clients of a federated run send and receive.
     """
 
     directory: Path
@@ -96,16 +92,9 @@ def start(
         setup: data, network and optimizer.
         plan: calibrated plan.
         dataset: the result of `setup.load_data()`.
-        directory: a new directory, or one without a run.
         budget: budget for the data set, which pays for the whole plan before the first step.
-        progress: show a progress bar on standard error.
         callbacks: called during training, such as metrics sinks.
-        announce: called with the forecast of the run before its first step; None to say nothing.
-
-    Raises:
-        LedgerError: the directory already holds a run.
-        BudgetExhaustedError: the rest of the budget does not cover the plan.
-        InvalidArgumentError: the budget is for another data set.
+        announce: called with the forecast of the run before its first step.
     """
     if budget is not None:
         budget.check_data(setup.data)
@@ -120,16 +109,7 @@ def start(
 
 
 def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
-    """Resume an interrupted run.
-
-    Args:
-        directory: directory of the run.
-        adopt: resume even if the run was interrupted on another machine; as for `Training.resume`.
-        progress, callbacks: as for `start`.
-
-    Raises:
-        LedgerError: the directory holds no run, or the run is complete.
-    """
+    """Resume an interrupted run; with `adopt`, also one that was interrupted on another machine (see `Training.resume`)."""
     setup = read_setup(directory)
     if state(directory) == "complete":
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
@@ -140,11 +120,7 @@ def resume(directory: Path, *, adopt: bool = False, progress: bool = False, call
 
 
 def read_key(directory: Path, setup: Setup) -> str:
-    """Return the secret key of the run's division; a new one if nothing depends on it.
-
-    Raises:
-        LedgerError: the file is missing or damaged.
-    """
+    """Return the secret key of the run's division; a new one if nothing depends on it."""
     if not setup.needs_key or (setup.holdout is None and not (directory / KEY).exists()):  # earlier versions kept no key
         return new_key()
     try:
@@ -169,15 +145,7 @@ def read_setup(directory: Path) -> Setup:
 
 
 def read_setup_of(directory: Path, kind: type[S]) -> S:
-    """Return the settings in `run.json`.
-
-    Args:
-        directory: directory of the run.
-        kind: `Setup`, or the one of another command.
-
-    Raises:
-        LedgerError: the file does not exist, cannot be parsed, or was written by another command.
-    """
+    """Return the settings in `run.json`, of the kind of the command that wrote it."""
     try:
         content = from_json(read_text(directory / "run.json"))
     except DocumentError:
@@ -213,13 +181,7 @@ def _train(
     callbacks: Iterable[Callback],
     announce: Callable[[Feasibility], None] | None,
 ) -> Outcome:
-    """Begin or resume a training, take its remaining steps, write the results, and then mark the run as complete.
-
-    Args:
-        setup, plan, dataset, progress, callbacks, announce: as for `start`.
-        key: secret key of the division of the data.
-        begin: returns the training of a model with a loss, an optimizer, a data set and further options of `Training`.
-    """
+    """Begin or resume a training, take its remaining steps, write the results, and then mark the run as complete."""
     division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = begin(
@@ -261,12 +223,7 @@ def _train(
 
 @dataclass(frozen=True)
 class Logger(Callback):
-    """Logs measures of the model as it is after a step.
-
-    Args:
-        log: `Training.log`.
-        measure: step → metrics; none to log nothing.
-    """
+    """Logs measures of the model as it is after a step; none to log nothing."""
 
     log: Callable[[Mapping[str, float | None]], None]
     measure: Callable[[Step], Mapping[str, float | None]]
@@ -289,13 +246,7 @@ def write_results(
 ) -> None:
     """Write the files of a finished run: its model, results, statement, settings, status and report, in this order.
 
-    Args:
-        outcome: the results.
-        model: the trained network.
-        setup: settings of the run.
-        dataset: the data, of which only shapes and declarations are read.
-        facts: further entries of `run.json`, which are public.
-        status: content of `status.json`.
+    Of the data, only shapes and declarations are read; `facts` are further public entries of `run.json`.
     """
     directory, guarantee, evaluation, estimate = outcome.directory, outcome.guarantee, outcome.evaluation, outcome.held_out
     write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)

@@ -48,10 +48,7 @@ def squared_error(model: nn.Module, batch: Any) -> Tensor:
 
 
 class AdjustedCrossEntropy:
-    """The cross-entropy of logits that are shifted by the logarithms of class priors (logit adjustment).
-
-    Args:
-        priors: (K,) public or released class priors, > 0, with sum 1.
+    """The cross-entropy of logits that are shifted by the logarithms of (K,) public or released class priors (logit adjustment).
 
     Source:
         Menon, Jayasumana, Rawat, Jain, Veit, Kumar 2021, "Long-tail learning via logit adjustment", Eq. 10: the logits of the
@@ -83,7 +80,6 @@ class Task:
     Args:
         name: "classification" or "regression".
         outputs: number of outputs of the model: K logits, or a number near [-1, 1].
-        loss: loss per example, (model, batch) → (B,).
         scores: what is measured on held-out entries.
         evaluated: what is evaluated on a test set, in words.
         measured: results on the test set that go to `metrics.jsonl`.
@@ -101,10 +97,7 @@ class Task:
     restore: Callable[[Any], NDArray[np.float64]] | None = None
 
     def evaluate(self, model: nn.Module, test: TensorDataset, device: str, resamples: int = 0) -> Results:
-        """Return the model's results on public test data; arguments as for `privet.evaluation.evaluate`.
-
-        Errors of a regression are in the unit of the target, and predictions are clipped to its bounds, as for users of a model.
-        """
+        """Return the model's results on public test data; predictions of a regression are clipped to its bounds, as for users."""
         if self.restore is None:
             return evaluate(model, test, device=device, resamples=resamples)
         return evaluate_regression(model, test, device=device, resamples=resamples, restore=self.restore)
@@ -130,16 +123,7 @@ def _regression(target: Regression) -> Task:
 
 
 def task_of(dataset: DataSet, priors: tuple[float, ...] | None = None, *, counted: bool = False) -> Task:
-    """Return the task of a data set whose targets are scaled.
-
-    Args:
-        dataset: as `scale_targets` returns it.
-        priors: public class priors, for classification only.
-        counted: whether a query releases the class priors, which the loss adopts before the first step.
-
-    Raises:
-        InvalidArgumentError: priors are given for a regression, are not one per class, or are given and counted.
-    """
+    """Return the task of a data set as `scale_targets` returns it, with public class priors, or released ones (`counted`)."""
     if dataset.classes is None:
         if priors is not None or counted:
             raise InvalidArgumentError("class_priors", priors, "left out for a regression", "Its target has no classes.")
@@ -155,10 +139,7 @@ def task_of(dataset: DataSet, priors: tuple[float, ...] | None = None, *, counte
 
 
 def normalise_priors(priors: Sequence[float]) -> tuple[float, ...]:
-    """Return class priors, > 0, divided by their sum.
-
-    Raises:
-        InvalidArgumentError: they are fewer than two, or not positive.
+    """Return at least two class priors, > 0, divided by their sum.
 
     >>> normalise_priors((3, 1))
     (0.75, 0.25)

@@ -29,13 +29,7 @@ def _binomial_table(trials: int, probability: float) -> tuple[int, NDArray[np.fl
 
 
 def binomial(trials: int, probability: float, uniform: float) -> int:
-    """Return the `uniform` quantile of Binomial(trials, probability), by inverting its distribution function.
-
-    Args:
-        trials: number of examples N ≥ 1.
-        probability: sampling rate q in (0, 1].
-        uniform: in [0, 1), a multiple of 2⁻⁵³; each probability is exact to about 1e-13.
-    """
+    """Return the quantile of Binomial(trials, probability) at `uniform`, a multiple of 2⁻⁵³ in [0, 1); exact to about 1e-13."""
     if probability == 1.0:
         return trials
     low, distribution = _binomial_table(trials, probability)

@@ -25,12 +25,7 @@ from privet.schedules import Factors
 
 @dataclass(frozen=True)
 class _Bins(ByEpoch):
-    """Every example joins one step of an epoch, drawn uniformly and independently of the others.
-
-    Args:
-        batch_size: largest expected number of examples in a step, ≥ 1: an epoch of N examples has ⌈N / batch_size⌉ steps with
-            N / ⌈N / batch_size⌉ expected examples each.
-    """
+    """Every example joins one step of an epoch, drawn uniformly and independently of the others."""
 
     accounted_as = accounting.BallsInBinsEvent
 

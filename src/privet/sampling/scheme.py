@@ -117,9 +117,6 @@ class ByEpoch(Scheme):
 
     The partition lives only in the iterator of `draws`. So a run that stops within an epoch cannot finish it: a second partition
     could assign an example to another step of the same epoch.
-
-    Attributes:
-        accounted_as: type of the event of an epoch.
     """
 
     accounted_as: ClassVar[type[ShuffledEvent] | type[BallsInBinsEvent]]
@@ -171,11 +168,7 @@ _DECLARING = ("rate", "participation", "pattern", "resumes_at", "event", "events
 
 
 def check_declared(scheme: Scheme) -> None:
-    """Refuse a scheme that draws in a way of its own, and inherits from a kind with other draws how to account for them.
-
-    Raises:
-        InvalidArgumentError: names what the scheme must define.
-    """
+    """Refuse a scheme that draws in a way of its own, and inherits from a kind with other draws how to account for them."""
     kinds = type(scheme).__mro__
     definer = {
         name: place for name in (*_DRAWING, *_DECLARING) for place, kind in reversed([*enumerate(kinds)]) if name in vars(kind)
@@ -193,11 +186,7 @@ def check_declared(scheme: Scheme) -> None:
 
 
 def check_size(size: float, examples: int) -> float:
-    """Return a batch size as a float, refusing one that is larger than the data set.
-
-    Raises:
-        InvalidArgumentError: it is larger than the data set.
-    """
+    """Return a batch size as a float, refusing one that is larger than the data set."""
     if size > examples:
         raise InvalidArgumentError("sampling.batch_size", size, f"at most the number of examples, {examples}", "Lower it.")
     return float(size)

@@ -21,12 +21,7 @@ Shapes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Selection:
-    """The public parameters of a random mask; together with the shapes of the model's parameters they determine the mask.
-
-    Args:
-        seed: seed of all masks of a training, in [0, 2³¹).
-        block: index of the mask within the training, from 0, below 2³¹.
-        zeros: number of dropped coordinates, in [0, 2³¹).
+    """The public parameters of a random mask, each in [0, 2³¹); with the shapes of the parameters they determine the mask.
 
     Guarantee:
         Each coordinate gets one 64-bit word of Philox4x64-10 with key `seed` and counter `block`·2¹⁹², in the order of names and
@@ -49,14 +44,7 @@ class Selection:
             count(f"selection.{name}", getattr(self, name), minimum=0)
 
     def masks(self, shapes: Shapes) -> dict[str, Tensor]:
-        """Return name → bool tensor on the CPU, True where a coordinate is kept.
-
-        Args:
-            shapes: name → shape of the parameter; the order matters.
-
-        Raises:
-            InvalidArgumentError: there are fewer coordinates than zeros.
-        """
+        """Return name → bool tensor on the CPU, True where a coordinate is kept; the order of the shapes matters."""
         size = total(shapes)
         if self.zeros > size:
             raise InvalidArgumentError("selection.zeros", self.zeros, f"at most the number of coordinates, {size}")

@@ -154,12 +154,7 @@ class Ranked(Sparsification):
 
 @dataclass(frozen=True)
 class Timetable:
-    """The steps that share a mask: each epoch is split into `refresh` blocks of equal length, up to rounding to whole steps.
-
-    Args:
-        refresh: number of blocks per epoch.
-        epoch: number of steps per epoch, examples / batch size.
-        steps: number of steps of the training.
+    """The steps that share a mask: each epoch of `epoch` steps is split into `refresh` blocks, up to rounding to whole steps.
 
     >>> times = Timetable(refresh=2, epoch=Fraction(5, 1), steps=10)
     >>> [times.block(step) for step in range(1, 11)], times.blocks

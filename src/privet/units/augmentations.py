@@ -41,13 +41,7 @@ AUGMENTATIONS: dict[str, Callable[[Tensor], Tensor]] = {"flip": flip, "shift": s
 
 
 def augmentation(*names: str) -> Callable[[Any], Any]:
-    """Return an augmentation of batches (images, labels), for `averaged`.
-
-    Args:
-        names: of `AUGMENTATIONS`, applied in order: "flip" (left to right) and "shift" (up to an eighth of each side).
-
-    Raises:
-        InvalidArgumentError: a name is unknown, or the inputs of a batch are not images (B, C, H, W).
+    """Return an augmentation of batches (images, labels), for `averaged`: names of `AUGMENTATIONS`, applied in order.
 
     Source:
         De et al. 2022, "Unlocking High-Accuracy Differentially Private Image Classification through Scale", section 3.2: random

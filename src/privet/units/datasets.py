@@ -31,10 +31,8 @@ class _Units(BatchDataset):
     """Units of at most k examples; an entry is (content (k, …), mask (k,)).
 
     Args:
-        dataset: of the examples.
         index: (U, k) examples of each unit; missing ones repeat an example of the unit.
         mask: (U, k) True where there is an example.
-        collate: list of one example → batch of one.
 
     Attributes:
         division: digest of how the examples are divided into units, without the choice among a unit's examples; private.
@@ -83,11 +81,7 @@ class _Units(BatchDataset):
         return group_examples(units)
 
     def read(self, indices: Indices) -> Any:
-        """Return the content, (B, k, …), and the mask, (B, k), of these units.
-
-        Raises:
-            InvalidArgumentError: their examples have several shapes. Exceptions of user code propagate.
-        """
+        """Return the content, (B, k, …), and the mask, (B, k), of these units, whose examples have one shape."""
         return join_rows(ungroup(self.groups(indices, strict=True), len(indices)))
 
 
