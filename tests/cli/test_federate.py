@@ -150,7 +150,7 @@ def test_options_reach_plan_server_and_clients(capsys, tmp_path, table):
     )  # fmt: skip
     assert code == 0, error
     assert plan_in(tmp_path / "run").clipping == AdaptiveQuantile(Layerwise(Flat(0.3), by="parameter"), quantile=0.5)
-    setup = runs.read_setup_of(tmp_path / "run", FederatedSetup)
+    setup = runs.read_setup(tmp_path / "run", FederatedSetup)
     assert (setup.optimizer, setup.momentum, setup.learning_rate) == ("sgd", 0.9, 0.2)
     local = setup.local
     assert (local.learning_rate, local.steps, local.batch_size, local.proximal, local.full_weight) == (0.05, 3, 2, 0.01, 3)
@@ -159,7 +159,7 @@ def test_options_reach_plan_server_and_clients(capsys, tmp_path, table):
 def test_fed_sgd_sends_gradients(capsys, tmp_path, table):
     code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 8, "--fed-sgd", "--out", tmp_path / "run")
     assert code == 0, error
-    local = runs.read_setup_of(tmp_path / "run", FederatedSetup).local
+    local = runs.read_setup(tmp_path / "run", FederatedSetup).local
     assert (local.learning_rate, local.steps, local.proximal) == (1.0, 1, 0.0)
 
 

@@ -167,6 +167,10 @@ class Setup:
             )
         return load_public(plan.clipping, dataset)
 
+    def checkpoint_every(self, plan: Plan) -> int:
+        """Return the number of steps from one checkpoint to the next."""
+        return 100
+
     @property
     def privacy_unit(self) -> str | Unit:
         """The unit of privacy, for the plan."""

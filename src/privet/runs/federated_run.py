@@ -5,41 +5,25 @@ The files are those of `privet.runs.run`, and communication.json. Lines of metri
 
 from __future__ import annotations
 
-__all__ = ["FederatedSetup", "resume", "start"]
+__all__ = ["FederatedSetup"]
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from torch import nn
-from torch.optim import Optimizer
 
-from privet.budget import Budget
 from privet.data import DataSet
-from privet.errors import InvalidArgumentError, LedgerError, count
+from privet.errors import InvalidArgumentError, count
 from privet.evaluation import Evaluation, RegressionEvaluation
 from privet.federated import Communication, Federated, LocalSteps, ProcessPool, Simulation
 from privet.gradients import trainable
 from privet.plan import Plan
 from privet.runs.config import Setup
-from privet.runs.division import KEY, new_key
-from privet.runs.forecast import foresee
-from privet.runs.run import (
-    RESAMPLES,
-    Logger,
-    Outcome,
-    add_data_facts,
-    initial_files,
-    measure_on_test,
-    read_key,
-    read_setup_of,
-    state,
-    write_results,
-)
+from privet.runs.run import RESAMPLES, TRAINERS, Logger, Outcome, add_data_facts, foresee, measure_on_test, write_results
 from privet.runs.tasks import Task
-from privet.training import Callback, Step, Storage, read_plan
+from privet.training import Callback, Step
 from privet.tuning.feasibility import Feasibility
 from privet.units import Users
 
@@ -70,59 +54,17 @@ class FederatedSetup(Setup):
         """What every client does in a round."""
         return LocalSteps(self.local_learning_rate, self.local_steps, self.local_batch_size, self.proximal, self.full_weight)
 
-    def clients(self, dataset: DataSet, key: str) -> Users:
-        """Return the clients: users with at most `user_cap` of their examples, chosen by the run's secret key."""
+    def _check_users(self, dataset: DataSet) -> None:
         if dataset.users is None:
             raise InvalidArgumentError(
                 "data", self.data, "data with users, who are the clients",
                 'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.',
             )  # fmt: skip
-        found = self.divide(dataset, key).training
-        assert isinstance(found, Users)
-        return found
+        super()._check_users(dataset)
 
-
-def start(
-    setup: FederatedSetup,
-    plan: Plan,
-    dataset: DataSet,
-    directory: Path,
-    *,
-    budget: Budget | None = None,
-    progress: bool = False,
-    callbacks: Iterable[Callback] = (),
-    announce: Callable[[Feasibility], None] | None = None,
-) -> Outcome:
-    """Hold all rounds and write all files into a new directory; arguments as for `runs.start`, with users as entries."""
-    if budget is not None:
-        budget.check_data(setup.data)
-    key = new_key()
-    files, private = initial_files(setup, plan), {KEY: key + "\n"}
-    storage = Storage(directory, budget=budget, checkpoint_every=_period(plan), files=files, private=private)
-
-    def begin(model: nn.Module, population: Simulation | ProcessPool, optimizer: Optimizer) -> Federated:
-        return Federated(plan, model, population, optimizer, storage)
-
-    return _train(setup, plan, dataset, key, begin, progress, callbacks, announce)
-
-
-def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
-    """Resume an interrupted run, as `runs.resume`; rounds that were lost with their process count as spent."""
-    setup = read_setup_of(directory, FederatedSetup)
-    if state(directory) == "complete":
-        raise LedgerError(f"the run in {directory} is already complete: all its rounds are done and its budget is spent")
-    plan = read_plan(directory)
-    dataset = setup.load_data(plan.schema)
-    storage = Storage(directory, checkpoint_every=_period(plan))
-
-    def begin(model: nn.Module, population: Simulation | ProcessPool, optimizer: Optimizer) -> Federated:
-        return Federated.resume(storage, model, population, optimizer, adopt=adopt)
-
-    return _train(setup, plan, dataset, read_key(directory, setup), begin, progress, callbacks, None)
-
-
-def _period(plan: Plan) -> int:
-    return max(1, plan.total_steps // _CHECKPOINTS)
+    def checkpoint_every(self, plan: Plan) -> int:
+        """Return the number of rounds from one checkpoint to the next."""
+        return max(1, plan.total_steps // _CHECKPOINTS)
 
 
 @contextmanager
@@ -140,13 +82,14 @@ def _train(
     plan: Plan,
     dataset: DataSet,
     key: str,
-    begin: Callable[[nn.Module, Simulation | ProcessPool, Optimizer], Federated],
+    begin: Callable[..., Federated],
     progress: bool,
     callbacks: Iterable[Callback],
     announce: Callable[[Feasibility], None] | None,
 ) -> Outcome:
     """Begin or resume the rounds, hold those that remain, write the results, and then mark the run as complete."""
-    clients, model = setup.clients(dataset, key), setup.build_model(dataset)
+    clients, model = setup.divide(dataset, key).training, setup.build_model(dataset)
+    assert isinstance(clients, Users)
     optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
     evaluation: Evaluation | RegressionEvaluation | None = None
     with _population(setup, model, task, clients) as population, begin(model, population, optimizer) as federated:
@@ -172,3 +115,6 @@ def _sum_bytes(step: Step, plan: Plan, model: nn.Module) -> dict[str, float | No
     """Return the bytes that the expected cohorts have sent and received by the end of a round."""
     sent = Communication.of(plan, trainable(model), step.number).run
     return {"communicated": sent.up + sent.down, "communicated_dense": sent.dense_up + sent.dense_down}
+
+
+TRAINERS[FederatedSetup] = Federated, _train

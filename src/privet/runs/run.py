@@ -10,8 +10,8 @@ With an optimizer that samples from a posterior, also samples.safetensors.
 from __future__ import annotations
 
 __all__ = [
-    "RESAMPLES", "Logger", "Outcome", "add_data_facts", "initial_files", "measure_on_test", "read_key", "read_setup",
-    "read_setup_of", "resume", "start", "state", "write_results",
+    "RESAMPLES", "TRAINERS", "Logger", "Outcome", "add_data_facts", "foresee", "measure_on_test", "read_setup", "resume", "start",
+    "state", "write_results",
 ]  # fmt: skip
 
 import json
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -34,20 +34,19 @@ from privet.data import DataSet
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.federated import Communication
+from privet.gradients import trainable
 from privet.optim import SGLD
 from privet.plan import Plan
 from privet.runs.config import Setup
 from privet.runs.division import KEY, new_key
-from privet.runs.forecast import foresee
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
 from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
 from privet.training import Callback, Step, Storage, Training
 from privet.training.callbacks import POINTS
 from privet.training.directory import read_plan
-from privet.tuning.feasibility import Feasibility
+from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
 
-S = TypeVar("S", bound=Setup)
 # Outputs of a run that its guarantee does not cover.
 _EVALUATED = "{} on the test set, which is assumed public: {}"
 # Bootstrap resamples of the test set for the final model's intervals.
@@ -89,7 +88,7 @@ def start(
     """Train from the beginning and write all files into a new directory.
 
     Args:
-        setup: data, network and optimizer.
+        setup: data, network and optimizer; its kind says how the run is trained.
         plan: calibrated plan.
         dataset: the result of `setup.load_data()`.
         budget: budget for the data set, which pays for the whole plan before the first step.
@@ -102,21 +101,25 @@ def start(
         raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
     key = new_key()
     check_queries(plan, setup.sizes(dataset)[1])
-    private = {KEY: key + "\n"} if setup.needs_key else {}
-    storage = Storage(directory, budget=budget, files=initial_files(setup, plan), private=private)
-    begin = partial(Training, plan, directory=storage)
-    return _train(setup, plan, dataset, key, begin, progress, callbacks, announce)
+    storage = Storage(
+        directory, budget=budget, checkpoint_every=setup.checkpoint_every(plan), files=initial_files(setup, plan),
+        private={KEY: key + "\n"} if setup.needs_key else {},
+    )  # fmt: skip
+    loop, train = TRAINERS[type(setup)]
+    return train(setup, plan, dataset, key, partial(loop, plan, directory=storage), progress, callbacks, announce)
 
 
-def resume(directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Outcome:
+def resume(
+    directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = (), kind: type[Setup] = Setup
+) -> Outcome:
     """Resume an interrupted run; with `adopt`, also one that was interrupted on another machine (see `Training.resume`)."""
-    setup = read_setup(directory)
+    setup = read_setup(directory, kind)
     if state(directory) == "complete":
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
     plan = read_plan(directory)
-    dataset = setup.load_data(plan.schema)
-    begin = partial(Training.resume, directory, adopt=adopt)
-    return _train(setup, plan, dataset, read_key(directory, setup), begin, progress, callbacks, None)
+    dataset, (loop, train) = setup.load_data(plan.schema), TRAINERS[kind]
+    begin = partial(loop.resume, Storage(directory, checkpoint_every=setup.checkpoint_every(plan)), adopt=adopt)
+    return train(setup, plan, dataset, read_key(directory, setup), begin, progress, callbacks, None)
 
 
 def read_key(directory: Path, setup: Setup) -> str:
@@ -139,12 +142,7 @@ def initial_files(setup: Setup, plan: Plan) -> dict[str, str]:
     return files if plan.schema is None else files | {"schema.toml": plan.schema.to_toml()}
 
 
-def read_setup(directory: Path) -> Setup:
-    """Return the settings in `run.json` of a training; as for `read_setup_of`."""
-    return read_setup_of(directory, Setup)
-
-
-def read_setup_of(directory: Path, kind: type[S]) -> S:
+def read_setup(directory: Path, kind: type[Setup] = Setup) -> Setup:
     """Return the settings in `run.json`, of the kind of the command that wrote it."""
     try:
         content = from_json(read_text(directory / "run.json"))
@@ -219,6 +217,14 @@ def _train(
     status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
     write_results(outcome, model, setup, dataset, {"gradients": training.method}, status)
     return outcome
+
+
+def foresee(setup: Setup, plan: Plan, dataset: DataSet, model: nn.Module) -> Feasibility:
+    """Return the feasibility of a run from public facts, with warnings where it is unlikely to work."""
+    public: dict[str, Any] = {"epsilon": plan.epsilon(), "delta": plan.delta}
+    task, schema = setup.task(dataset).name, dataset.schema is not None
+    simpler = find_simpler_model(setup.model, plan.examples, dataset.input_shape, task=task, schema=schema, **public)
+    return assess(plan, sum(map(torch.numel, trainable(model).values())), epsilon=public["epsilon"], simpler=simpler)
 
 
 @dataclass(frozen=True)
@@ -296,3 +302,7 @@ def _save_samples(training: Training) -> None:
     }
     path = training.directory / "samples.safetensors"
     write_atomically(path, lambda temporary: save_file(samples, str(temporary)))
+
+
+# Kind of settings → the loop of its runs, and the function that begins or resumes one by it and writes the results.
+TRAINERS: dict[type[Setup], tuple[Any, Callable[..., Outcome]]] = {Setup: (Training, _train)}

@@ -5,11 +5,12 @@ from __future__ import annotations
 __all__ = ["FederateOptions", "federate"]
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import typer
 
-from privet import models
+from privet import models, runs
 from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, parts_from_config
@@ -20,7 +21,6 @@ from privet.cli.words import SCHEMES
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan
-from privet.runs import federated_run
 from privet.runs.federated_run import FederatedSetup
 
 # Optimizer of the server → that of a run, and its momentum.
@@ -84,7 +84,7 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     Arrays: privet federate --data visits.npz --classes 3 --user-column user_train --user-cap 10 --epsilon 4 --delta 1e-4
     """
     if given.resume is not None:
-        resume_run(given, given.resume, "federate", federated_run.resume)
+        resume_run(given, given.resume, "federate", partial(runs.resume, kind=FederatedSetup))
         return
     data = check_before(given, given.data, "federate", "--data FILE --schema SCHEMA --epsilon 4")
     if isinstance(context.obj, Plan):
@@ -123,7 +123,7 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
         **tables,
     )
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
-    start_run(given, "federate", federated_run.start, replace(setup, defaults=chosen.values), plan, dataset)
+    start_run(given, "federate", runs.start, replace(setup, defaults=chosen.values), plan, dataset)
 
 
 def _local_training(given: dict[str, Any], chosen: Choice) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from privet.data import DataSet, catalogue
 from privet.errors import InvalidArgumentError, count
 from privet.noise import Gaussian
 from privet.plan import Plan
-from privet.runs.forecast import foresee
+from privet.runs.run import foresee
 from privet.tuning.feasibility import HOPELESS, WEAK, Feasibility, assess, format_signal
 
 _EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 8.0)
