@@ -58,7 +58,7 @@ SUBLAYERS = {
         "per_example_momentum", "engine", "probe",
     ],
     "privet.accounting": [
-        "rounding", "root_finding", "privacy_unit", "mechanism_events", "events", "classic", "rdp",
+        "rounding", "root_finding", "privacy_unit", "events", "classic", "rdp",
         "pld", "coverage", "queries", "composition",
         "guarantee",
     ],

@@ -51,7 +51,7 @@ ONE_RELEASE = [
     Mutant("numbers beyond both centres lose nothing", "mechanism_losses.laplace",
            "(high, 0.5, 0.5 * math.exp(-reach))", "(high, 0.5 * math.exp(-reach), 0.5 * math.exp(-reach))",
            OTHERS("test_dp_accounting_agrees_on_laplace_noise_from_both_sides")),
-    Mutant("replacing under Laplace noise moves a number once", "event_losses._laplace_scale",
+    Mutant("replacing under Laplace noise moves a number once", "mechanism_losses._scale",
            '2 if adjacency == "replace-one" else 1', "1",
            OTHERS("test_replacing_moves_a_number_by_twice_the_bound")),
     Mutant("what an (ε, δ)-DP release reveals is forgotten", "mechanism_losses.bounded",
@@ -109,7 +109,7 @@ TOGETHER = [
            APART("test_wherever_far_losses_begin_nothing_is_lost")),
     Mutant("the dearest part is not what all cost", "parallel_epsilon",
            "return max(spent)", "return min(spent)",
-           among("test_parallel", "test_all_parts_cost_as_much_as_the_most_expensive_one")),
+           among("test_accounting_queries", "test_all_parts_cost_as_much_as_the_most_expensive_one")),
 ]  # fmt: skip
 
 ANSWERS = [

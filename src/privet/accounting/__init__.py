@@ -2,13 +2,21 @@
 
 from privet.accounting.classic import edgeworth, zcdp
 from privet.accounting.composition import mechanisms
-from privet.accounting.composition.parallel import parallel_epsilon
 from privet.accounting.composition.written import Composition, read_composition
-from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, ShuffledEvent, TruncatedPoissonEvent, combined
+from privet.accounting.events import (
+    BallsInBinsEvent,
+    EpsilonDeltaEvent,
+    Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    ShuffledEvent,
+    TruncatedPoissonEvent,
+    combined,
+)
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.comparison import Comparison, compare
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
-from privet.accounting.queries import epsilon, noise_multiplier, steps
+from privet.accounting.queries import epsilon, noise_multiplier, parallel_epsilon, steps
 
 __all__ = [
     "BallsInBinsEvent",

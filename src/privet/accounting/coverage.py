@@ -9,14 +9,16 @@ from collections.abc import Iterable, Sequence
 from privet.accounting import rdp
 from privet.accounting.events import (
     BallsInBinsEvent,
+    EpsilonDeltaEvent,
     Event,
     FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
     Release,
     ShuffledEvent,
     TruncatedPoissonEvent,
     merge,
 )
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.errors import InvalidArgumentError
 
 _NEIGHBOURS_FIX = {
@@ -40,16 +42,7 @@ _ONLY_PLD_FIX = {
 
 
 def check_covered(events: Sequence[Release], adjacency: str, accountant: str) -> None:
-    """Refuse adjacencies and accountants without a known bound for these events.
-
-    Args:
-        events: the releases.
-        adjacency: how neighbouring data sets differ.
-        accountant: name of the accountant.
-
-    Raises:
-        InvalidArgumentError: an event is not covered; names the fix.
-    """
+    """Refuse adjacencies and accountants without a known bound for these events; the error names the fix."""
     for event in events:
         name = _name(event)
         if adjacency not in event.adjacencies:

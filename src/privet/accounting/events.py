@@ -1,4 +1,4 @@
-"""Events for the accountants: Gaussian releases by sampling scheme, and the adjacency relations."""
+"""Events for the accountants: Gaussian releases by sampling scheme, other mechanisms, and the adjacency relations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ __all__ = [
     "FEWEST_PROJECTIONS",
     "MULTIPLIER_RANGE",
     "BallsInBinsEvent",
+    "EpsilonDeltaEvent",
     "Event",
     "FixedSizeEvent",
     "GaussianRelease",
+    "LaplaceEvent",
+    "RandomizedResponseEvent",
     "Release",
     "ShuffledEvent",
     "TruncatedPoissonEvent",
@@ -29,8 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
-from privet.errors import InvalidArgumentError, between, choice, count, real
+from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 
 # Neighbouring data sets differ in one example, which is …
 ADJACENCIES = {
@@ -41,6 +43,7 @@ ADJACENCIES = {
 EVERY = tuple(ADJACENCIES)
 FEWEST_PROJECTIONS = 10
 MULTIPLIER_RANGE = (1e-3, 1e6)
+_SCALE_RANGE, _LARGEST_EPSILON = (1e-2, 1e6), 100.0
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,98 @@ class BallsInBinsEvent:
             count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
+@dataclass(frozen=True)
+class LaplaceEvent:
+    """`count` releases of a number with Laplace noise, each on a fresh Poisson sample.
+
+    Args:
+        sampling_rate: q in (0, 1]; 1 is the full batch.
+        noise_multiplier: scale b of the noise over the bound of one example's contribution, in [1e-2, 1e6]; the bound, not twice
+            the bound, also for replace-one neighbours.
+        count: number of releases.
+    """
+
+    sampling_rate: float
+    noise_multiplier: float
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _check_rate(self.sampling_rate)
+        _check(self.noise_multiplier, self.count, _SCALE_RANGE)
+
+    @property
+    def adjacencies(self) -> tuple[str, ...]:
+        """Adjacencies that the accounting of this event is valid for."""
+        return EVERY if self.sampling_rate == 1.0 else ("add-remove", "zero-out")
+
+
+@dataclass(frozen=True)
+class RandomizedResponseEvent:
+    """`count` answers of every example: its true value with some probability, else one of the other values, uniformly.
+
+    Args:
+        truthful: probability of the true value, at least 1/`answers` and below 1.
+        answers: number of possible values, ≥ 2.
+        count: number of releases.
+    """
+
+    truthful: float
+    answers: int = 2
+    count: int = 1
+    # Who answers is public.
+    adjacencies: ClassVar[tuple[str, ...]] = ("replace-one",)
+    # There is no noise to multiply.
+    noise_multiplier: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        count("answers", self.answers, minimum=2)
+        if not 1 / self.answers <= real("truthful", self.truthful) < 1:
+            raise InvalidArgumentError("truthful", self.truthful, f"at least 1/answers, {1 / self.answers:g}, and below 1")
+        if self.epsilon > _LARGEST_EPSILON:
+            raise InvalidArgumentError("truthful", self.truthful, f"a probability whose ε is at most {_LARGEST_EPSILON:g}")
+        count("steps", self.count, minimum=0)
+
+    @property
+    def other(self) -> float:
+        """Probability of each false value."""
+        return (1 - self.truthful) / (self.answers - 1)
+
+    @property
+    def epsilon(self) -> float:
+        """ε of one answer at δ = 0."""
+        return max(0.0, math.log(self.truthful) - math.log(self.other))
+
+
+@dataclass(frozen=True)
+class EpsilonDeltaEvent:
+    """`count` releases of which nothing is known but that each is (ε, δ)-differentially private.
+
+    Args:
+        epsilon: ε in (0, 100].
+        delta: δ in [0, 1).
+        count: number of releases.
+
+    Guarantee:
+        Randomised response that also reveals the example with probability δ dominates every such release.
+
+    Source:
+        Kairouz, Oh, Viswanath 2015, "The Composition Theorem for Differential Privacy".
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    count: int = 1
+    adjacencies: ClassVar[tuple[str, ...]] = EVERY
+    noise_multiplier: ClassVar[float] = math.inf
+
+    def __post_init__(self) -> None:
+        if positive("epsilon", self.epsilon) > _LARGEST_EPSILON:
+            raise InvalidArgumentError("epsilon", self.epsilon, f"at most {_LARGEST_EPSILON:g}")
+        if not 0 <= real("delta", self.delta) < 1:
+            raise InvalidArgumentError("delta", self.delta, "at least 0 and below 1")
+        count("steps", self.count, minimum=0)
+
+
 GaussianRelease = Event | FixedSizeEvent | TruncatedPoissonEvent | ShuffledEvent | BallsInBinsEvent
 Release = GaussianRelease | LaplaceEvent | RandomizedResponseEvent | EpsilonDeltaEvent
 
@@ -199,28 +294,15 @@ def combined(multipliers: Iterable[float]) -> float:
 
 
 def epochs(multipliers: Iterable[float], steps: int, kind: type[ShuffledEvent] | type[BallsInBinsEvent]) -> tuple[Release, ...]:
-    """Return one event per epoch of `steps` steps, including an unfinished one, with the epoch's smallest multiplier.
-
-    Args:
-        multipliers: σ of every step, in order.
-        steps: number of steps per epoch, ≥ 1.
-        kind: `ShuffledEvent` or `BallsInBinsEvent`.
-
-    >>> epochs([2.0, 1.5, 3.0], 2, ShuffledEvent)
-    (ShuffledEvent(noise_multiplier=1.5, count=1, steps=2), ShuffledEvent(noise_multiplier=3.0, count=1, steps=2))
-    """
+    """Return one event per epoch of `steps` ≥ 1 steps, including an unfinished one, with the epoch's smallest multiplier."""
     values, length = list(multipliers), None if count("steps", steps) == 1 else steps
     return tuple(kind(min(values[first : first + steps]), steps=length) for first in range(0, len(values), steps))
 
 
 def merge(events: Iterable[Release], amplified: bool = True) -> tuple[Release, ...]:
-    """Merge events with equal mechanisms; composition does not depend on their order.
+    """Merge events with equal mechanisms: composition does not depend on their order.
 
-    An epoch without amplification becomes a full-batch Gaussian of the same cost.
-
-    Args:
-        events: in any order.
-        amplified: whether random allocation amplifies.
+    An epoch that random allocation does not amplify becomes a full-batch Gaussian of the same cost.
     """
     return merge_equal(
         Event(1.0, event.noise_multiplier, event.count) if _is_whole_epoch(event, amplified) else event for event in events
@@ -241,12 +323,7 @@ def merge_equal(events: Iterable[Release]) -> tuple[Release, ...]:
 
 
 def round_multipliers_down(events: Iterable[Release], per_octave: int) -> tuple[Release, ...]:
-    """Round multipliers down to powers of 2^(1/n): fewer distinct events, never a smaller ε.
-
-    Args:
-        events: with noise.
-        per_octave: n ≥ 1, number of multipliers per factor of two; a multiple of n gives a finer grid that contains this one.
-    """
+    """Round multipliers down to powers of 2^(1/per_octave): fewer distinct events, never a smaller ε."""
     least = MULTIPLIER_RANGE[0]
     return merge(
         event
@@ -257,11 +334,7 @@ def round_multipliers_down(events: Iterable[Release], per_octave: int) -> tuple[
 
 
 def round_finely(events: Sequence[Release]) -> tuple[Release, ...]:
-    """Round multipliers down and rates up, by less than one part in a million; by 3.4e-4 if there are many events.
-
-    Args:
-        events: with noise.
-    """
+    """Round multipliers down and rates up, by less than one part in a million; by 3.4e-4 if there are many events."""
     fine = round_multipliers_down((_round_rate_up(event) for event in events), _FINE)
     return fine if len(fine) <= _MANY else round_multipliers_down(fine, _COARSE)
 
@@ -304,8 +377,8 @@ def check_query(delta: float, adjacency: str) -> None:
     choice("adjacency", adjacency, ADJACENCIES)
 
 
-def _check(noise_multiplier: float, number: int) -> None:
-    low, high = MULTIPLIER_RANGE
+def _check(noise_multiplier: float, number: int, allowed: tuple[float, float] = MULTIPLIER_RANGE) -> None:
+    low, high = allowed
     if real("noise_multiplier", noise_multiplier) != 0 and not low <= noise_multiplier <= high:
         raise InvalidArgumentError("noise_multiplier", noise_multiplier, f"0 or between {low:g} and {high:g}")
     count("steps", number, minimum=0)

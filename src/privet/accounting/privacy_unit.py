@@ -80,11 +80,7 @@ _GROUP = re.compile(r"one example \(in a group of ([1-9]\d*); groups fixed in ad
 
 
 def group_unit(size: int) -> GroupUnit:
-    """Return the unit for groups of `size` examples, each group clipped as one.
-
-    >>> str(group_unit(4))
-    'one example (in a group of 4; groups fixed in advance)'
-    """
+    """Return the unit for groups of `size` examples, each group clipped as one."""
     count("unit.size", size)
     return GroupUnit(f"one example (in a group of {size}; groups fixed in advance)", "group", size)
 
@@ -95,12 +91,6 @@ def find_unit(named: object) -> Unit:
     Groups only support "replace-one". Replacing an example replaces its group's contribution, so the sum moves by up to twice
     the bound, as "replace-one" accounts for. So does zeroing out an example: the rest of its group stays, and its clipped
     contribution can be quite different. Adding or removing an example would move others to other groups.
-
-    Args:
-        named: "one example", "one user", or a `Unit` that has a name of its own.
-
-    Raises:
-        InvalidArgumentError: there is no such unit, or a `Unit` has the name of another one.
     """
     if isinstance(named, Unit):
         if _known(named.name) not in (None, named):

@@ -13,6 +13,8 @@ __all__ = [
     "composed_multiplier",
     "epsilon",
     "noise_multiplier",
+    "parallel_epsilon",
+    "resolution",
     "steps",
 ]
 
@@ -25,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privet.accounting import pld, rdp
-from privet.accounting.classic import composition_theorems, edgeworth, gdp
+from privet.accounting.classic import composition_theorems, edgeworth, gaussian
 from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import (
     ADJACENCIES,
@@ -37,34 +39,29 @@ from privet.accounting.events import (
     merge,
     round_multipliers_down,
 )
-from privet.accounting.rdp import moments
 from privet.accounting.root_finding import HIGHEST, largest_count, smallest_multiplier
 from privet.errors import InvalidArgumentError, choice, positive, real
 
 
 @dataclass(frozen=True)
 class Accountant:
-    """A method for computing ε from events.
+    """A method for computing ε from events."""
 
-    Args:
-        direction: the direction of its error.
-        epsilon: (merged events with noise, δ, adjacency) → ε.
-    """
-
-    direction: str
-    epsilon: Callable[[Sequence[Any], float, str], float]
+    direction: str  # of its error
+    epsilon: Callable[[Sequence[Any], float, str], float]  # (merged events with noise, δ, adjacency) → ε
 
 
 # The tightest bound first, then other bounds, then the approximations.
 ACCOUNTANTS: dict[str, Accountant] = {
-    "pld": Accountant(pld.DIRECTION, pld.epsilon),
-    "rdp": Accountant(rdp.DIRECTION, rdp.epsilon),
-    "moments": Accountant(moments.DIRECTION, moments.epsilon),
-    "strong": Accountant(composition_theorems.DIRECTION, composition_theorems.strong),
-    "basic": Accountant(composition_theorems.DIRECTION, composition_theorems.basic),
-    "edgeworth": Accountant(edgeworth.DIRECTION, edgeworth.epsilon),
-    "gdp": Accountant(gdp.DIRECTION, gdp.epsilon),
+    "pld": Accountant("upper bound", pld.epsilon),
+    "rdp": Accountant("upper bound", rdp.epsilon),
+    "moments": Accountant("upper bound", rdp.moments_epsilon),
+    "strong": Accountant("upper bound", composition_theorems.strong),
+    "basic": Accountant("upper bound", composition_theorems.basic),
+    "edgeworth": Accountant("approximation that can be too small", edgeworth.epsilon),
+    "gdp": Accountant("approximation that can be too small", gaussian.limit_epsilon),
 }
+DIRECTIONS: dict[str, str] = {name: accountant.direction for name, accountant in ACCOUNTANTS.items()}
 # The tightest bound that is sound at every δ.
 DEFAULT_ACCOUNTANT = "pld"
 
@@ -75,7 +72,7 @@ _PRECISION_OF_MANY, _PRECISION_OF_GUESSES = 2e-4, 1e-3
 
 
 def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld") -> float:
-    """Return ε at δ of any sequence of events.
+    """Return ε at δ of any sequence of events; infinity if any release has no noise.
 
     Args:
         events: the releases, of any kinds, in any order.
@@ -83,12 +80,6 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
         adjacency: how neighbouring data sets differ: "add-remove", "replace-one" or "zero-out".
         accountant: "pld" (tightest upper bound), "rdp", "moments", "strong" or "basic" (upper bounds), or "edgeworth" or "gdp"
             (approximations that can be too small).
-
-    Returns:
-        ε ≥ 0; infinity if any release has no noise.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or the accountant or adjacency does not support an event.
     """
     check_query(delta, adjacency)
     choice("accountant", accountant, ACCOUNTANTS)
@@ -101,15 +92,7 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
 
 
 def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str = "add-remove") -> float:
-    """Return δ at ε of any sequence of events, by the accountant "pld".
-
-    Args:
-        events: the releases, of any kinds, in any order.
-        epsilon: ε ≥ 0.
-        adjacency: how neighbouring data sets differ.
-
-    Returns:
-        δ in [0, 1], an upper bound; 1 if any release has no noise.
+    """Return an upper bound on δ at ε ≥ 0 of any sequence of events, by the accountant "pld"; 1 if any release has no noise.
 
     >>> round(composed_delta([Event(1.0, 2.0)], epsilon=1.0), 4)
     0.0068
@@ -128,16 +111,7 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
 def composed_deltas(
     events: Iterable[Release], *, epsilons: ArrayLike, likely: float, adjacency: str = "add-remove"
 ) -> NDArray[np.float64]:
-    """Return δ at many ε from one composition by the accountant "pld": upper bounds, tightest near δ = `likely`.
-
-    Args:
-        events: the releases, of any kinds, in any order.
-        epsilons: (E,) ε ≥ 0, increasing.
-        likely: δ in (0, 1) near which the bounds are tight.
-        adjacency: how neighbouring data sets differ.
-
-    Returns:
-        (E,) δ in [0, 1].
+    """Return δ (E,) at increasing ε ≥ 0 from one composition by the accountant "pld": upper bounds, tightest near δ = `likely`.
 
     >>> composed_deltas([Event(1.0, 2.0)], epsilons=[0.0, 1.0], likely=1e-5).round(4).tolist()
     [0.1974, 0.0068]
@@ -194,19 +168,10 @@ def composed_multiplier(
     adjacency: str = "add-remove",
     accountant: str = "pld",
 ) -> float:
-    """Return the smallest noise multiplier whose events have an ε that does not exceed the target.
+    """Return the smallest noise multiplier for which `events` (multiplier → releases) have an ε that does not exceed the target.
 
-    Args:
-        events: noise multiplier → the releases with it.
-        epsilon: target ε > 0.
-        delta, adjacency, accountant: as for `composed_epsilon`.
-
-    Returns:
-        The multiplier, at most one part in 10⁵ above the smallest; about one in a thousand for schedules of more than 48 distinct
-        multipliers, which are rounded down during the search. Its ε is at most the target.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or no multiplier meets the target.
+    It is at most one part in 10⁵ above the smallest; about one in a thousand for schedules of more than 48 distinct multipliers,
+    which are rounded down during the search.
     """
     target = positive("epsilon", epsilon)
     choice("accountant", accountant, ACCOUNTANTS)
@@ -288,4 +253,48 @@ def steps(
     )
 
 
-DIRECTIONS: dict[str, str] = {name: accountant.direction for name, accountant in ACCOUNTANTS.items()}
+def parallel_epsilon(
+    parts: Iterable[Iterable[Release]], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld"
+) -> float:
+    """Return ε at δ of releases on disjoint parts of one data set, such as one training per region: the largest ε of any part.
+
+    Args:
+        parts: the releases on each part, at least one part.
+        delta: δ in (0, 1), the same for each part and for the whole.
+        adjacency, accountant: as for `epsilon`.
+
+    Guarantee:
+        The part of an example must depend on that example alone. Neighbours then differ in one part; the outputs of the other
+        parts are independent of it and identically distributed for both. For replacing, the part must not depend on the content
+        of the example either (but, say, on its position); otherwise the example could leave one part and enter another, and the
+        ε of the two most expensive parts add up. Each part has its own public size.
+
+    Source:
+        McSherry 2009, "Privacy Integrated Queries", Theorem 4.
+
+    >>> one, other = [Event(0.01, 2.0, 100)], [Event(0.05, 1.5, 300)]
+    >>> parallel_epsilon([one, other], delta=1e-5) == composed_epsilon(other, delta=1e-5)
+    True
+    """
+    spent = [composed_epsilon(part, delta=delta, adjacency=adjacency, accountant=accountant) for part in parts]
+    if not spent:
+        raise InvalidArgumentError("parts", spent, "at least one")
+    return max(spent)
+
+
+def resolution(events: Iterable[Release], *, delta: float, adjacency: str, accountant: str) -> dict[str, float]:
+    """Return what sets the resolution of an accountant's answer, name → number; empty for a closed form.
+
+    >>> resolution([Event(0.01, 2.0)], delta=1e-5, adjacency="add-remove", accountant="moments")
+    {'orders': 32, 'lowest_order': 2, 'highest_order': 33}
+    """
+    together = as_accounted(events, adjacency, accountant)
+    if together and accountant == "pld" and (width := pld.grid_width(together, delta, adjacency)):
+        return {"grid_width": width}
+    if together and accountant == "moments":
+        return {"orders": rdp.LARGEST_MOMENT, "lowest_order": 2, "highest_order": rdp.LARGEST_MOMENT + 1}
+    if together and accountant == "rdp":
+        best = rdp.ORDERS[np.argmin(rdp.to_epsilon(rdp.curve(together, adjacency), delta, rdp.ORDERS))]
+        numbers = {"lowest_order": rdp.ORDERS[0], "highest_order": rdp.ORDERS[-1], "best_order": best}
+        return {"orders": len(rdp.ORDERS), **{name: float(order) for name, order in numbers.items()}}
+    return {}

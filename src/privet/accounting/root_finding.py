@@ -18,13 +18,7 @@ _LARGEST_GROWTH = 256.0
 
 
 def smallest_multiplier(spent: Callable[[float], float], target: float, guess: float = 1.0, precision: float = 1e-5) -> float:
-    """Return the smallest noise multiplier whose ε is at most the target, at most a relative `precision` above.
-
-    Args:
-        spent: noise multiplier → ε, decreasing.
-        target: ε to stay at or below.
-        guess: start of the search.
-        precision: > 0.
+    """Return the smallest noise multiplier whose ε, `spent`, is at most the target, at most a relative `precision` above.
 
     Raises:
         InvalidArgumentError: no multiplier in [0.02, 1e5] meets the target, or every one does.
@@ -68,13 +62,7 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
 
 
 def largest_count(spent: Callable[[int], float], target: float, most: int = MOST_STEPS, start: int = 1) -> int:
-    """Return the largest number of steps whose ε is at most the target.
-
-    Args:
-        spent: steps → ε, increasing.
-        target: ε to stay at or below.
-        most: largest number of steps to try, ≥ 2.
-        start: where the search begins, from 1 to below `most`; close to the answer saves questions.
+    """Return the largest number of steps whose ε, `spent`, is at most the target; a `start` close to it saves questions.
 
     Raises:
         InvalidArgumentError: one step exceeds the target, or `most` steps do not reach it.

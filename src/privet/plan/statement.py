@@ -14,11 +14,10 @@ from privet._utils.registry import foreign_kinds
 from privet.accounting.coverage import accountants_of
 from privet.accounting.events import Release
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.guarantee.discretisation import discretisation
 from privet.accounting.guarantee.promise import NOT_COVERED, promise_for
 from privet.accounting.guarantee.statement import LIBRARIES, Guarantee, find_versions
 from privet.accounting.privacy_unit import find_unit
-from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT
+from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, resolution
 from privet.accounting.rounding import format_up
 from privet.clipping.ablations import unbounded
 from privet.noise import SOURCES, Correlated
@@ -73,14 +72,14 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         noise_multiplier=plan.noise_multiplier,
         sensitivity=plan.clipping.sensitivity,
         accountant=accountant,
-        discretisation=discretisation(
+        discretisation=resolution(
             events, delta=delta, adjacency=adjacency, accountant=accountant
         ) if math.isfinite(epsilon) else {},
         epsilon_by_accountant={name: plan.epsilon(name, steps=number) for name in _covering(plan, events)},
         epsilon_without_sampling=math.inf if reasons else accounting.parallel_epsilon(
             map(_known, parts), delta=delta, adjacency=adjacency, accountant=accountant
         ),
-        meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.parallel_meaning(parts, adjacency=adjacency, delta=delta),
+        meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.meaning(*parts, adjacency=adjacency, delta=delta),
         random_source=SOURCES[plan.noise.source].claim,
         reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),

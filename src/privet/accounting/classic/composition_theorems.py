@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DIRECTION", "Array", "basic", "strong"]
+__all__ = ["Array", "basic", "strong"]
 
 import math
 from collections.abc import Sequence
@@ -15,15 +15,12 @@ from privet.accounting.events import Event, Release
 
 Array = NDArray[np.float64]
 
-DIRECTION = "upper bound"
-
 
 def _amplified_epsilon(event: Event, delta: float, adjacency: str) -> float:
     """Return ε of one release at δ: that of the Gaussian at δ/q, amplified to log(1 + q·(e^ε − 1)).
 
-    Source:
-        Balle, Barthe, Gaboardi 2018, "Privacy Amplification by Subsampling", Theorems 2 and 8. For replacing, the two mixture
-        components that include the example are at most twice the bound apart.
+    Balle, Barthe, Gaboardi 2018, "Privacy Amplification by Subsampling", Theorems 2 and 8. For replacing, the two mixture
+    components that include the example are at most twice the bound apart.
     """
     sensitivity = 2.0 if adjacency == "replace-one" else 1.0
     before = delta / event.sampling_rate
@@ -43,11 +40,7 @@ def _epsilons_and_counts(events: Sequence[Release], delta: float, adjacency: str
 
 
 def basic(events: Sequence[Release], delta: float, adjacency: str) -> float:
-    """Return ε at δ by basic composition: the sum.
-
-    Source:
-        Dwork, Roth 2014, "The Algorithmic Foundations of Differential Privacy", Theorem 3.16.
-    """
+    """Return ε at δ by basic composition, the sum (Dwork, Roth 2014, Theorem 3.16)."""
     each, counts = _epsilons_and_counts(events, delta, adjacency)
     return float(np.sum(each * counts))
 
@@ -55,8 +48,7 @@ def basic(events: Sequence[Release], delta: float, adjacency: str) -> float:
 def strong(events: Sequence[Release], delta: float, adjacency: str) -> float:
     """Return ε at δ by strong composition, with half of δ for the releases and half for composition; at most `basic`.
 
-    Source:
-        Kairouz, Oh, Viswanath 2015, "The Composition Theorem for Differential Privacy", Theorem 3.5.
+    Kairouz, Oh, Viswanath 2015, "The Composition Theorem for Differential Privacy", Theorem 3.5.
     """
     each, counts = _epsilons_and_counts(events, delta / 2, adjacency)
     drift = float(np.sum(counts * each * np.tanh(each / 2)))

@@ -12,7 +12,7 @@ Source:
 
 from __future__ import annotations
 
-__all__ = ["DIRECTION", "epsilon", "interval"]
+__all__ = ["epsilon", "interval"]
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,7 +28,6 @@ from privet.accounting.classic import gaussian
 from privet.accounting.events import Event
 
 Array = NDArray[np.float64]
-DIRECTION = "approximation that can be too small"
 
 _STANDARD_DEVIATIONS, _MOST_POINTS = 14.0, 200_000
 # Values of ε that are tried, and how far they reach in standard deviations of the loss.
@@ -40,24 +39,16 @@ _CUT, _KERNEL, _CHI = 0.1, 1.0253, 0.09916191
 
 @dataclass(frozen=True)
 class _Sum:
-    """Moments of a sum of independent losses under one data set.
+    """Moments of a sum of independent losses under one data set."""
 
-    Args:
-        number: of losses.
-        mean, deviation: of the sum.
-        third, fourth: its third and fourth cumulants, relative to the deviation.
-        absolute, raw: Σ E|X|³ and Σ E X⁴ of the centred losses, relative to powers of the deviation.
-        mixed: Σ E|X|³ + E|X|·Var X, relative to the deviation's third power.
-    """
-
-    number: int
+    number: int  # of losses
     mean: float
     deviation: float
-    third: float
+    third: float  # cumulants, relative to powers of the deviation
     fourth: float
-    absolute: float
-    raw: float
-    mixed: float
+    absolute: float  # Σ E|X|³ of the centred losses, in the same unit
+    raw: float  # Σ E X⁴
+    mixed: float  # Σ E|X|³ + E|X|·Var X
 
     def survival(self, points: Array, second: bool) -> Array:
         """Return the probability above the points by the expansion of first or second order."""
@@ -77,13 +68,7 @@ class _Sum:
 
 
 def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
-    """Return the estimate of ε at δ, by expansions of second order; exact when q = 1.
-
-    Args:
-        events: merged, with noise; Poisson samples and exact norms.
-        delta: δ in (0, 1).
-        adjacency: how neighbouring data sets differ.
-    """
+    """Return the estimate of ε at δ of merged releases on Poisson samples, by expansions of second order; exact when q = 1."""
     if all(event.sampling_rate == 1.0 for event in events):
         return gaussian.epsilon((2.0 if adjacency == "replace-one" else 1.0) * _norm(events), delta)
 
@@ -95,10 +80,7 @@ def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
 
 
 def interval(events: Sequence[Event], delta: float, adjacency: str) -> tuple[float, float]:
-    """Return bounds on ε at δ from both sides, by expansions of first order; arguments as for `epsilon`.
-
-    Returns:
-        The lower and the upper bound; 0 and infinity where the distance to the expansion is too large to say more.
+    """Return bounds on ε at δ from both sides; 0 and infinity where the distance to the expansion is too large to say more.
 
     >>> low, high = interval([Event(0.01, 5.0, 10**5)], 0.05, "add-remove")
     >>> round(low, 2), round(high, 2)
@@ -195,10 +177,7 @@ def _moments(rate: float, deviation: float, adjacency: str, reverse: bool) -> tu
 
 
 def _refined_distance(losses: _Sum) -> float:
-    """Return the bound for independent losses with fourth moments: Theorem A.2 of Derumigny et al., or infinity.
-
-    In the paper's notation, K₄/n, K̃₃/√n and λ₃/√n are the `raw`, `mixed` and `third` moments here.
-    """
+    """Return the bound of Derumigny et al., Theorem A.2, or infinity; K₄/n, K̃₃/√n and λ₃/√n are `raw`, `mixed` and `third`."""
     fourth, mixed, third, absolute = losses.raw, losses.mixed, abs(losses.third), losses.absolute
     room, cut = (1 - 4 * _CHI - math.sqrt(fourth)) / 2, 1 - 3 * _CUT
     if losses.number < 3 or room <= 0:

@@ -23,8 +23,14 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from privet.accounting.classic import gaussian
-from privet.accounting.events import Event, FixedSizeEvent, Release
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.events import (
+    EpsilonDeltaEvent,
+    Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    Release,
+)
 
 _PRECISION = 1e-12
 # From here on e^ε leaves the floating-point range, and −1 no longer matters.
@@ -152,11 +158,7 @@ _FORMS: dict[type, _Form] = {
 
 
 def amplify(rate: float, epsilon: float) -> float:
-    """Return log(1 + q(e^ε − 1)): the ε at q·δ of sampling at rate q, if ε at δ is that without sampling.
-
-    >>> round(amplify(0.5, 1.0), 4)
-    0.6201
-    """
+    """Return log(1 + q(e^ε − 1)): the ε at q·δ of sampling at rate q, if ε at δ is that without sampling."""
     if rate == 1.0:
         return epsilon
     if epsilon > _LARGE:
@@ -172,14 +174,9 @@ def undo_amplification(rate: float, epsilon: float) -> float:
 
 
 def replacement_log_delta(rate: float, deviation: float, epsilon: float) -> float:
-    """Return log δ at ε of a Gaussian release on a Poisson sample, for replace-one neighbours.
+    """Return log δ at ε ≥ 0 of a Gaussian release on a Poisson sample, for replace-one neighbours.
 
     The pair is (1−q)·N(0, σ²) + q·N(1, σ²) against (1−q)·N(0, σ²) + q·N(−1, σ²), whose loss increases with the point.
-
-    Args:
-        rate: q in (0, 1].
-        deviation: σ > 0, over the bound of one contribution.
-        epsilon: ε ≥ 0.
     """
     point = _replacement_point(rate, deviation, epsilon)
     one, none, other = (float(log_ndtr((centre - point) / deviation)) for centre in (1.0, 0.0, -1.0))

@@ -15,8 +15,15 @@ from collections.abc import Iterable
 from scipy.optimize import brentq, minimize_scalar
 
 from privet.accounting.classic.single_release import amplify
-from privet.accounting.events import Event, FixedSizeEvent, Release, merge
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.events import (
+    EpsilonDeltaEvent,
+    Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    Release,
+    merge,
+)
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 
 _ADJACENCIES = ("add-remove", "replace-one", "zero-out")
@@ -24,21 +31,13 @@ _PRECISION = 1e-12
 
 
 def rho(events: Iterable[Release], adjacency: str = "add-remove") -> float:
-    """Return the ρ of a composition: the sum of those of its releases.
-
-    Args:
-        events: the releases.
-        adjacency: how neighbouring data sets differ.
-
-    Returns:
-        ρ ≥ 0; infinity if a release has no noise, or is known to be (ε, δ)-DP with δ > 0 only.
+    """Return the ρ of a composition: the sum of those of its releases; infinity without noise, or if only (ε, δ > 0) is known.
 
     Raises:
         InvalidArgumentError: no ρ is known for a release, or for this adjacency.
 
     Source:
-        Bun, Steinke 2016, "Concentrated Differential Privacy: Simplifications, Extensions, and Lower Bounds", Propositions 1.6
-        (Gaussian) and 1.4 (pure DP: ε²/2).
+        Bun, Steinke 2016, "Concentrated Differential Privacy", Propositions 1.6 (Gaussian) and 1.4 (pure DP: ε²/2).
 
     >>> rho([Event(1.0, 2.0, 4)])
     0.5
@@ -71,9 +70,6 @@ def epsilon_of(rho: float, delta: float) -> float:
 
     Source:
         Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", Proposition 12, at the best order.
-
-    >>> round(epsilon_of(0.5, 1e-5), 3)
-    4.728
     """
     between("delta", delta, 0.0, 1.0)
     if rho == 0.0 or math.isinf(rho):
@@ -113,10 +109,6 @@ def largest_rho(epsilon: float, delta: float) -> float:
 
 
 def noise_multiplier(rho: float, steps: int = 1, adjacency: str = "add-remove") -> float:
-    """Return the σ for which that many Gaussian releases have together this ρ > 0: sensitivity · √(steps/(2ρ)).
-
-    >>> noise_multiplier(0.5, steps=4)
-    2.0
-    """
+    """Return the σ for which that many Gaussian releases have together this ρ > 0: sensitivity · √(steps/(2ρ))."""
     sensitivity = 2.0 if choice("adjacency", adjacency, _ADJACENCIES) == "replace-one" else 1.0
     return sensitivity * math.sqrt(count("steps", steps) / (2 * positive("rho", rho)))

@@ -27,16 +27,9 @@ def is_filterable(events: Iterable[Release]) -> bool:
 
 
 def filter_order(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str) -> float:
-    """Return the Rényi order that allows the most repetitions of these releases within (ε, δ).
+    """Return the Rényi order > 1 that allows the most repetitions of these releases within (ε, δ).
 
-    Args:
-        events: the first planned releases; the order must not depend on any result.
-        epsilon: ε > 0 of all releases together.
-        delta: δ in (0, 1).
-        adjacency: how neighbouring data sets differ.
-
-    Returns:
-        An order > 1; any other would be equally sound.
+    Every order is sound if it does not depend on any result; `events` are the first planned releases.
     """
     check_query(delta, adjacency)
     conversion = np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
@@ -52,20 +45,13 @@ def filtered_epsilon(events: Iterable[Release], *, order: float, delta: float, a
         delta: δ in (0, 1).
         adjacency: how neighbouring data sets differ.
 
-    Returns:
-        ε ≥ 0, an upper bound.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or an event has no known Rényi divergences.
-
     Guarantee:
         If the divergences of order α of all releases sum to at most B under every possible outcome, their composition has a
         divergence of at most B. So refusing every release that would bring this ε above a target meets the target.
 
     Source:
-        Feldman, Zrnic 2021, "Individual Privacy Accounting via a Rényi Filter" (fully adaptive composition); Haney, Shoemate,
-        Tian, Vadhan, Vyrros, Xu, Zhang 2023, "Concurrent Composition for Interactive Differential Privacy with Adaptive
-        Privacy-Loss Parameters" (interleaved releases).
+        Feldman, Zrnic 2021, "Individual Privacy Accounting via a Rényi Filter" (fully adaptive composition); Haney et al. 2023,
+        "Concurrent Composition for Interactive Differential Privacy" (interleaved releases).
 
     >>> from privet.accounting import Event
     >>> run = [Event(0.01, 1.0, 500)]
@@ -79,7 +65,7 @@ def filtered_epsilon(events: Iterable[Release], *, order: float, delta: float, a
 
 
 def divergence(events: Iterable[Release], *, order: float, adjacency: str) -> float:
-    """Return the sum of the Rényi divergences of releases; arguments as for `filtered_epsilon`."""
+    """Return the sum of the Rényi divergences of releases at this order."""
     place = int(np.argmin(np.abs(ORDERS - order)))
     if ORDERS[place] != order:
         raise InvalidArgumentError(

@@ -19,15 +19,7 @@ from privet.errors import InvalidArgumentError, between, positive, real
 
 
 def laplace_scale(*, epsilon: float, sensitivity: float) -> float:
-    """Return the scale b of Laplace noise for (ε, 0)-DP: sensitivity/ε.
-
-    Args:
-        epsilon: ε > 0.
-        sensitivity: in L1 norm, > 0.
-
-    Source:
-        Dwork, McSherry, Nissim, Smith 2006.
-    """
+    """Return the scale b of Laplace noise for (ε, 0)-DP: L1 sensitivity/ε (Dwork, McSherry, Nissim, Smith 2006)."""
     return positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
 
 
@@ -47,15 +39,9 @@ def laplace_epsilon(*, scale: float, sensitivity: float, delta: float = 0.0) -> 
 
 
 def gaussian_deviation_classical(*, epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of the classical Gaussian mechanism: √(2·ln(1.25/δ))·sensitivity/ε.
+    """Return the standard deviation of the classical Gaussian mechanism for ε in (0, 1): √(2·ln(1.25/δ))·sensitivity/ε.
 
-    Args:
-        epsilon: ε in (0, 1), the range of the proof.
-        delta: δ in (0, 1).
-        sensitivity: in L2 norm, > 0.
-
-    Source:
-        Dwork, Roth 2014, Theorem A.1.
+    Dwork, Roth 2014, Theorem A.1; the sensitivity is in L2 norm.
     """
     between("epsilon", epsilon, 0.0, 1.0, "Use gaussian_deviation, which holds for every ε and needs less noise.")
     between("delta", delta, 0.0, 1.0)
@@ -65,13 +51,7 @@ def gaussian_deviation_classical(*, epsilon: float, delta: float, sensitivity: f
 def gaussian_deviation(*, epsilon: float, delta: float, sensitivity: float) -> float:
     """Return the smallest standard deviation of Gaussian noise for (ε, δ)-DP, at most one part in 10⁵ above.
 
-    Args:
-        epsilon: ε > 0.
-        delta: δ in (0, 1).
-        sensitivity: in L2 norm, > 0.
-
-    Source:
-        Balle, Wang 2018, "Improving the Gaussian Mechanism for Differential Privacy" (the analytic Gaussian mechanism).
+    Balle, Wang 2018, "Improving the Gaussian Mechanism for Differential Privacy"; the sensitivity is in L2 norm.
 
     >>> round(gaussian_deviation(epsilon=1.0, delta=1e-5, sensitivity=1.0), 2)
     3.73
@@ -82,6 +62,6 @@ def gaussian_deviation(*, epsilon: float, delta: float, sensitivity: float) -> f
 
 
 def gaussian_epsilon(*, deviation: float, delta: float, sensitivity: float) -> float:
-    """Return ε at δ of Gaussian noise; arguments as for `gaussian_deviation`, with the standard deviation > 0."""
+    """Return ε at δ of Gaussian noise with this standard deviation > 0."""
     between("delta", delta, 0.0, 1.0)
     return gaussian.epsilon(positive("sensitivity", sensitivity) / positive("deviation", deviation), delta)

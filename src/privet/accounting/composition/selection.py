@@ -51,15 +51,7 @@ class TrialDistribution(ABC):
 
     @abstractmethod
     def cost(self, single: Array, orders: Array = ORDERS) -> Array:
-        """Return the Rényi divergences of the best of a random number of runs.
-
-        Args:
-            single: (A,) divergences of one run, including the cost of its score.
-            orders: (A,) their orders > 1, increasing.
-
-        Returns:
-            (A,) divergences of the same orders.
-        """
+        """Return the Rényi divergences (A,) of the best of a random number of runs, from those of one run and its score."""
 
     @abstractmethod
     def start(self) -> tuple[int, float]:
@@ -70,11 +62,7 @@ class TrialDistribution(ABC):
         """Return P[K = number + 1]/P[K = number]."""
 
     def quantile(self, uniform: float) -> int:
-        """Return the `uniform` quantile, by inverting the distribution function.
-
-        Args:
-            uniform: in [0, 1), a multiple of 2⁻⁵³; each probability is exact to about 1e-13.
-        """
+        """Return the `uniform` quantile, for a multiple of 2⁻⁵³ in [0, 1); each probability is exact to about 1e-13."""
         number, probability = self.start()
         reached = probability
         while reached <= uniform and (number < self.mean or probability > _NEGLIGIBLE):
@@ -128,10 +116,7 @@ class TruncatedNegativeBinomial(TrialDistribution):
         return -math.expm1(-exponent) * math.exp(exponent) / _integral(self.shape, exponent)
 
     def cost(self, single: Array, orders: Array = ORDERS) -> Array:
-        """Return ε(λ) + (1+η)·min over λ̂ of [(1−1/λ̂)·ε(λ̂) + log(1/γ)/λ̂] + log E[K]/(λ−1), made monotone in λ.
-
-        The minimum includes λ̂ = 1, so that E[K] = 1 costs exactly one run.
-        """
+        """Return ε(λ) + (1+η)·min over λ̂ ≥ 1 of [(1−1/λ̂)·ε(λ̂) + log(1/γ)/λ̂] + log E[K]/(λ−1), made monotone in λ."""
         others = (1 - 1 / orders) * single + self.exponent / orders
         shared = (1 + self.shape) * min(self.exponent, float(np.min(others)))
         found = single + shared + math.log(self.mean) / (orders - 1)
@@ -199,11 +184,7 @@ def logarithmic(mean: float) -> TruncatedNegativeBinomial:
 
 
 def curve(events: Iterable[Release], adjacency: str) -> Array:
-    """Return the Rényi divergences of the composition for every order in ORDERS; infinite if an event has no noise.
-
-    Raises:
-        InvalidArgumentError: an event has no known Rényi divergences, or none for this adjacency.
-    """
+    """Return the Rényi divergences of the composition for every order in ORDERS; infinite if an event has no noise."""
     given = tuple(events)
     check_covered(given, adjacency, "rdp")
     together = merge(given, amplified=False)
@@ -219,33 +200,19 @@ def epsilon(found: Array, delta: float, orders: Array = ORDERS) -> float:
 
 @dataclass(frozen=True)
 class SelectionGuarantee:
-    """The privacy guarantee of keeping only the best of a random number of runs, with its exclusions.
+    """The privacy guarantee of keeping only the best of a random number of runs, with its exclusions."""
 
-    Args:
-        epsilon: ε at `delta` of the whole selection; infinity when there is no privacy.
-        delta: δ.
-        adjacency: how neighbouring data sets differ.
-        unit: whose data is protected.
-        examples: public size N of the data set.
-        number: distribution of the number of runs, in words.
-        mean: its mean.
-        candidates: number of settings from which each run draws one uniformly.
-        epsilon_of_one: ε at `delta` of a single run of the most expensive candidate, by the same accountant.
-        score: the score that the runs were compared by.
-        warnings: cautions about the runs.
-    """
-
-    epsilon: float
+    epsilon: float  # of the whole selection; infinity without privacy
     delta: float
     adjacency: str
     unit: str
     examples: int
-    number: str
-    mean: float
-    candidates: int
-    epsilon_of_one: float
-    score: str
-    warnings: tuple[str, ...] = ()
+    number: str  # distribution of the number of runs, in words
+    mean: float  # its mean
+    candidates: int  # number of settings from which each run draws one uniformly
+    epsilon_of_one: float  # ε of a single run of the most expensive candidate
+    score: str  # that the runs were compared by
+    warnings: tuple[str, ...] = ()  # cautions about the runs
 
     def __str__(self) -> str:
         how = (
@@ -282,14 +249,7 @@ class SelectionGuarantee:
 def total_epsilon(curves: Iterable[Array], law: TrialDistribution, delta: float, adjacency: str) -> tuple[float, float]:
     """Return ε of one run, and ε of the best of a random number of runs, each with a freshly drawn setting.
 
-    Args:
-        curves: (A,) divergences in ORDERS of every candidate, including the cost of its score.
-        law: distribution of the number of runs.
-        delta: δ in (0, 1).
-        adjacency: how neighbouring data sets differ.
-
-    Guarantee:
-        A run draws its setting without looking at the data, so its divergence is at most that of the most expensive candidate.
+    A run draws its setting without looking at the data, so its divergence is at most that of the most expensive candidate.
     """
     check_query(delta, adjacency)
     worst = np.max(np.stack(list(curves)), axis=0)
@@ -309,9 +269,8 @@ def _integral(shape: float, exponent: float) -> float:
 def _deltas(single: Array, orders: Array, epsilons: Array) -> Array:
     """Return δ at every ε: the conversion solved for δ, or the total variation bound where that is smaller.
 
-    Source:
-        Canonne, Kamath, Steinke 2020, Proposition 12; Bretagnolle, Huber 1979: total variation ≤ √(1 − exp(−KL)), and a
-        divergence of any order above 1 is at least KL.
+    Canonne, Kamath, Steinke 2020, Proposition 12; Bretagnolle, Huber 1979: total variation ≤ √(1 − exp(−KL)), and a divergence of
+    any order above 1 is at least KL.
     """
     logs = (orders - 1) * (single - epsilons[:, None] + np.log1p(-1 / orders)) - np.log(orders)
     variation = math.sqrt(-math.expm1(-float(np.min(single))))

@@ -29,14 +29,16 @@ from privet._utils.documents import DocumentError, from_json, from_toml, read_te
 from privet.accounting.coverage import check_covered
 from privet.accounting.events import (
     BallsInBinsEvent,
+    EpsilonDeltaEvent,
     Event,
     FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
     Release,
     ShuffledEvent,
     TruncatedPoissonEvent,
     check_query,
 )
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.accounting.queries import composed_delta, composed_epsilon
 from privet.errors import InvalidArgumentError, choice
 
@@ -61,11 +63,8 @@ class Composition:
 
     Args:
         releases: at least one.
-        adjacency: how neighbouring data sets differ.
+        adjacency: how neighbouring data sets differ; one that all releases support.
         delta: δ in (0, 1) of its guarantee, or None.
-
-    Raises:
-        InvalidArgumentError: there is no release, or the adjacency does not support one of them.
 
     >>> together = Composition((Event(0.01, 1.1, 1000), LaplaceEvent(1.0, 20.0)), delta=1e-5)
     >>> 1.5 < together.epsilon() < 1.6
@@ -114,14 +113,7 @@ def read_composition(path: str | Path) -> Composition:
 
 
 def parse_composition(content: object) -> Composition:
-    """Return the composition that a parsed file declares.
-
-    Args:
-        content: a table with `releases`, a list of tables, and perhaps `delta` and `adjacency`. Each release has a `mechanism`,
-            one of MECHANISMS, and the fields of that kind of event.
-
-    Raises:
-        InvalidArgumentError: a key or a value is not allowed; names the release.
+    """Return the composition that a parsed file declares; errors name the release.
 
     >>> parse_composition({"releases": [{"mechanism": "laplace", "noise_multiplier": 2.0}]}).releases
     (LaplaceEvent(sampling_rate=1.0, noise_multiplier=2.0, count=1),)

@@ -14,7 +14,7 @@ from privet.errors import InvalidArgumentError
 
 
 class AccountedPlan(Protocol):
-    """A plan to compare accountants on: a `privet.Plan`, or anything with this interface."""
+    """A `privet.Plan`, or anything with these attributes."""
 
     @property
     def delta(self) -> float:
@@ -34,19 +34,12 @@ class AccountedPlan(Protocol):
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One accountant's answer.
-
-    Args:
-        accountant: its name.
-        epsilon: ε ≥ 0, or None if it has no answer.
-        direction: the direction of its error.
-        why_not: why it has no answer, in a sentence; empty if it has one.
-    """
+    """One accountant's answer."""
 
     accountant: str
-    epsilon: float | None
-    direction: str
-    why_not: str = ""
+    epsilon: float | None  # None if it has no answer
+    direction: str  # of its error
+    why_not: str = ""  # it has no answer, in a sentence
 
 
 @dataclass(frozen=True)
@@ -88,14 +81,11 @@ class Comparison:
 
 
 def compare(plan: AccountedPlan, *, steps: int | None = None) -> Comparison:
-    """Return every accountant's ε of a plan, after `steps` steps (all of them by default).
+    """Return every accountant's ε of a plan, including those without an answer; `privet.report.draw_comparison` plots it.
 
     Args:
         plan: a `privet.Plan` with its noise and steps.
-        steps: how many releases to count.
-
-    Returns:
-        One row per accountant, including those without an answer. `privet.report.draw_comparison` plots it over the steps.
+        steps: how many releases to count; all by default.
 
     >>> import privet
     >>> plan = privet.Plan(

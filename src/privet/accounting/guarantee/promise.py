@@ -55,17 +55,11 @@ NOT_COVERED = (
 
 @dataclass(frozen=True)
 class Promise:
-    """What a training promises, as sentences about a privacy unit.
+    """What a training promises, as sentences about a privacy unit."""
 
-    Args:
-        by_construction: what holds for every data set and every honest program.
-        by_check: what a check on public input refuses before the first step.
-        assumptions: the four conditions on the program.
-    """
-
-    by_construction: tuple[str, ...]
-    by_check: tuple[str, ...]
-    assumptions: tuple[str, ...]
+    by_construction: tuple[str, ...]  # what holds for every data set and every honest program
+    by_check: tuple[str, ...]  # what a check on public input refuses before the first step
+    assumptions: tuple[str, ...]  # conditions on the program
 
 
 def promise_for(protected: str | Unit) -> Promise:

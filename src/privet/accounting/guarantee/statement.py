@@ -40,49 +40,27 @@ def find_versions(libraries: Iterable[str] = LIBRARIES) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What every statement has: the guarantee, its meaning, its assumptions and its exclusions.
+    """What every statement has: the guarantee, its meaning, its assumptions and its exclusions."""
 
-    Args:
-        epsilon: ε at `delta`; infinity when there is no privacy.
-        delta: δ.
-        adjacency: how neighbouring data sets differ.
-        unit: whose data is protected.
-        examples: public size N of the data set, in the units that are sampled and clipped: examples, users or groups.
-        noise_multiplier: σ, noise standard deviation over sensitivity.
-        sensitivity: bound on one unit's contribution to what is released.
-        accountant: the accountant, or the mechanism with a formula of its own, that computed `epsilon`.
-        meaning: limits on membership attacks.
-        random_source: description of the source of randomness.
-        reasons: why there is no privacy, if there is none.
-        notes: further facts about the mechanism or the data, in sentences.
-        by_construction: what holds for every data set and every honest program.
-        by_check: what a check on public input refuses before the first step.
-        assumptions: conditions on the program that a reader can check in his own code, in sentences.
-        public: facts that are taken as public, in sentences.
-        not_covered: what the guarantee excludes.
-        versions: library → version, for the libraries that the numbers depend on.
-        setting: who sees raw data, or what is computed from it before there is noise.
-    """
-
-    epsilon: float
+    epsilon: float  # infinity without privacy
     delta: float
     adjacency: str
-    unit: str | Unit
-    examples: int
-    noise_multiplier: float
-    sensitivity: float
-    accountant: str
+    unit: str | Unit  # whose data is protected
+    examples: int  # public size N of the data set, in the units that are sampled and clipped
+    noise_multiplier: float  # σ, noise standard deviation over sensitivity
+    sensitivity: float  # bound on one unit's contribution
+    accountant: str  # or the mechanism with a formula of its own
     meaning: Meaning
     random_source: str
-    reasons: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    by_construction: tuple[str, ...] = ()
-    by_check: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
-    public: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # why there is no privacy, if there is none
+    notes: tuple[str, ...] = ()  # on the mechanism or the data
+    by_construction: tuple[str, ...] = ()  # what holds for every data set and every honest program
+    by_check: tuple[str, ...] = ()  # what a check on public input refuses before the first step
+    assumptions: tuple[str, ...] = ()  # on the program, which a reader can check in his own code
+    public: tuple[str, ...] = ()  # facts that are taken as public
     not_covered: tuple[str, ...] = NOT_COVERED
-    versions: Mapping[str, str] = field(default_factory=find_versions)
-    setting: str = SETTING
+    versions: Mapping[str, str] = field(default_factory=find_versions)  # of the libraries that the numbers depend on
+    setting: str = SETTING  # who sees raw data
 
     @property
     def people(self) -> int:
@@ -161,45 +139,24 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(Statement):
-    """The privacy guarantee of a plan or a run, with its assumptions and exclusions.
-
-    Args:
-        sampling: the plan's sampling scheme.
-        sampling_rate: q.
-        assumed: the accountant's assumption on how examples join a step, in words.
-        performed: how the run sampled; None for a plan.
-        steps: number of accounted releases (for a run: those in its ledger, including any lost to a crash).
-        discretisation: resolution of its answer, name → number: width of the loss grid, or the Rényi orders.
-        epsilon_by_accountant: accountant → ε, for comparison.
-        epsilon_without_sampling: ε of the same steps by the same accountant without amplification: every example takes part in
-            every step or, in epoch-based schemes, in one known step of each epoch.
-        warnings: cautions about the settings.
-        beside: further releases that the guarantee does not cover.
-        bounded: whether contributions are bounded; if not, `sensitivity` only scales the noise.
-        noised: which coordinates get noise, in words.
-        correlation: how noise is correlated over the steps, in words; empty for independent noise.
-        declared: field of the plan → the rule, schedule, momentum or sparsification there, as Python writes it.
-        queries: sentences on the releases beside the steps that the guarantee covers.
-        held_out: public number of entries that no step uses and that the guarantee protects too.
-        others: as for `Statement`.
-    """
+    """The privacy guarantee of a plan or a run, with its assumptions and exclusions."""
 
     sampling: str
     sampling_rate: float
-    assumed: str
-    performed: str | None = None
-    steps: int
-    discretisation: Mapping[str, float]
+    assumed: str  # how examples join a step, as the accountant assumes it
+    performed: str | None = None  # how the run sampled; None for a plan
+    steps: int  # accounted releases: for a run, those in its ledger, including any lost to a crash
+    discretisation: Mapping[str, float]  # resolution of the accountant's answer
     epsilon_by_accountant: Mapping[str, float]
-    epsilon_without_sampling: float
-    warnings: tuple[str, ...]
-    beside: tuple[str, ...] = ()
-    bounded: bool = True
-    noised: str = "every coordinate"
-    correlation: str = ""
-    declared: Mapping[str, str] = field(default_factory=dict)
-    queries: tuple[str, ...] = ()
-    held_out: int = 0
+    epsilon_without_sampling: float  # against an attacker who knows the samples
+    warnings: tuple[str, ...]  # cautions about the settings
+    beside: tuple[str, ...] = ()  # further releases that the guarantee does not cover
+    bounded: bool = True  # if not, `sensitivity` only scales the noise
+    noised: str = "every coordinate"  # which coordinates get noise
+    correlation: str = ""  # of noise over the steps; empty if independent
+    declared: Mapping[str, str] = field(default_factory=dict)  # field of the plan → the part there, as Python writes it
+    queries: tuple[str, ...] = ()  # sentences on the releases beside the steps
+    held_out: int = 0  # public number of entries that no step uses
 
     @property
     def direction(self) -> str:
@@ -277,13 +234,7 @@ class Guarantee(Statement):
 
 
 def explain_meaning(meaning: Meaning, protected: str, adjacency: str) -> str:
-    """Return the limits on attacks in sentences; percentages are rounded in the attacker's favour.
-
-    Args:
-        meaning: the numbers.
-        protected: the privacy unit.
-        adjacency: how neighbouring data sets differ.
-    """
+    """Return the limits on attacks in sentences; percentages are rounded in the attacker's favour."""
     return (
         "an attacker sees everything that was released, knows all other data, has unlimited computing power, and tries to tell "
         f"{_QUESTIONS[adjacency].format(protected)}. The advantage of any attack (true minus false positive rate) is at most "

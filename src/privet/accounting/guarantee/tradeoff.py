@@ -17,8 +17,6 @@ __all__ = [
     "from_dict",
     "interpret",
     "meaning",
-    "parallel_meaning",
-    "parallel_profile",
     "profile",
     "true_positive_rate",
 ]
@@ -45,36 +43,19 @@ _SMALLEST_DELTA, _LOOSE_BELOW = 1e-5, 1e-7
 
 @dataclass(frozen=True)
 class PrivacyProfile:
-    """Pairs (ε, δ) that hold simultaneously.
+    """Pairs (ε, δ) that hold simultaneously."""
 
-    Args:
-        epsilons: (K,) ε ≥ 0, increasing; the first is 0.
-        deltas: (K,) δ in [0, 1].
-    """
-
-    epsilons: Array
-    deltas: Array
+    epsilons: Array  # (K,) ε ≥ 0, increasing; the first is 0
+    deltas: Array  # (K,) in [0, 1]
 
 
-def profile(events: Iterable[Release], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> PrivacyProfile:
+def profile(*parts: Iterable[Release], adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> PrivacyProfile:
     """Return the privacy profile δ(ε), from ε = 0 to the ε at which δ is min(1e-5, `delta`).
 
     Args:
-        events: the releases.
+        parts: the releases on each disjoint part of the data, usually one; at every ε, the part with the largest δ counts.
         adjacency: how neighbouring data sets differ.
         delta: δ in (0, 1) of the guarantee.
-    """
-    return parallel_profile([tuple(events)], adjacency=adjacency, delta=delta)
-
-
-def parallel_profile(
-    parts: Iterable[Iterable[Release]], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA
-) -> PrivacyProfile:
-    """Return the privacy profile of releases on disjoint parts of the data: at every ε, the largest δ of any part.
-
-    Args:
-        parts: the releases on each part; see `privet.accounting.parallel_epsilon`.
-        adjacency, delta: as for `profile`.
     """
     given, smallest = [tuple(part) for part in parts], min(delta, _SMALLEST_DELTA)
     ends = [composed_epsilon(part, delta=smallest, adjacency=adjacency) for part in given]
@@ -96,16 +77,10 @@ def parallel_profile(
 
 
 def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike) -> Array:
-    """Return the trade-off curve f(α), the lowest false negative rate of any attack with false positive rate α.
+    """Return the trade-off curve f(α), the lowest false negative rate of any attack with false positive rate α in [0, 1].
 
-    Args:
-        privacy: valid pairs (ε, δ).
-        false_positive_rate: α in [0, 1], of any shape.
+    Dong, Roth, Su 2022, "Gaussian Differential Privacy" (duality of (ε, δ) and trade-off curves).
 
-    Source:
-        Dong, Roth, Su 2022, "Gaussian Differential Privacy" (duality of (ε, δ) and trade-off curves).
-
-    >>> import numpy as np
     >>> false_negative_rate(PrivacyProfile(np.zeros(1), np.array([0.25])), 0.5)
     array(0.25)
     """
@@ -129,10 +104,6 @@ def advantage(privacy: PrivacyProfile) -> float:
 
     That is δ at ε = 0. Where the profile is loose there, another pair bounds it: with (ε, δ), true and false positive rates
     differ by at most (e^ε − 1 + 2δ)/(e^ε + 1), where the two lines of the pair meet.
-
-    >>> import numpy as np
-    >>> round(advantage(PrivacyProfile(np.array([0.0, 1.0]), np.array([1.0, 0.0]))), 4)  # (e − 1)/(e + 1)
-    0.4621
     """
     # 1/(e^ε + 1) is (1 − tanh(ε/2))/2, which does not overflow.
     balance = np.tanh(privacy.epsilons / 2)
@@ -140,12 +111,7 @@ def advantage(privacy: PrivacyProfile) -> float:
 
 
 def bayes_risk(privacy: PrivacyProfile, prior: float = 0.5) -> float:
-    """Return the lowest error probability of any attack on membership.
-
-    Args:
-        privacy: valid pairs (ε, δ).
-        prior: the attacker's prior probability of membership, in (0, 1).
-    """
+    """Return the lowest error probability of any attack on membership, for an attacker's prior probability of it in (0, 1)."""
     between("prior", prior, 0.0, 1.0)
     rates = np.concatenate([[0.0], np.geomspace(1e-9, 1e-3, 200, endpoint=False), np.linspace(1e-3, 1.0, 2000)])
     # f decreases, so between two rates the risk is at least the first term at the lower rate plus the second at the higher.
@@ -155,20 +121,12 @@ def bayes_risk(privacy: PrivacyProfile, prior: float = 0.5) -> float:
 
 @dataclass(frozen=True)
 class Meaning:
-    """Limits on every membership attack, regardless of its knowledge, computing power and inserted data.
+    """Limits on every membership attack, regardless of its knowledge, computing power and inserted data."""
 
-    Args:
-        advantage: highest true minus false positive rate.
-        found_at_one_in_a_thousand: highest true positive rate at a false positive rate of 0.1 %.
-        found_at_one_in_a_hundred: highest true positive rate at a false positive rate of 1 %.
-        bayes_risk: lowest error probability if membership is a fair coin flip; 1/2 is random guessing.
-        profile: the curve δ(ε) from which the other numbers are computed.
-    """
-
-    advantage: float
-    found_at_one_in_a_thousand: float
-    found_at_one_in_a_hundred: float
-    bayes_risk: float
+    advantage: float  # highest true minus false positive rate
+    found_at_one_in_a_thousand: float  # highest true positive rate at a false positive rate of 0.1 %
+    found_at_one_in_a_hundred: float  # the same at 1 %
+    bayes_risk: float  # lowest error probability if membership is a fair coin flip
     profile: PrivacyProfile = field(compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,21 +152,9 @@ def interpret(privacy: PrivacyProfile) -> Meaning:
     return Meaning(advantage(privacy), float(found[0]), float(found[1]), bayes_risk(privacy), privacy)
 
 
-def meaning(events: Iterable[Release], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> Meaning:
-    """Return the limits on attacks against these releases, each on the safe side; arguments as for `profile`.
-
-    >>> from privet.accounting import Event
-    >>> round(meaning([Event(1.0, 1.0)]).advantage, 3)
-    0.383
-    """
-    return interpret(profile(events, adjacency=adjacency, delta=delta))
-
-
-def parallel_meaning(
-    parts: Iterable[Iterable[Release]], *, adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA
-) -> Meaning:
-    """Return the limits on attacks against releases on disjoint parts of the data; arguments as for `parallel_profile`."""
-    return interpret(parallel_profile(parts, adjacency=adjacency, delta=delta))
+def meaning(*parts: Iterable[Release], adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> Meaning:
+    """Return the limits on attacks against these releases, each on the safe side; arguments as for `profile`."""
+    return interpret(profile(*parts, adjacency=adjacency, delta=delta))
 
 
 # For releases without private noise.

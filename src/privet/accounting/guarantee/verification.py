@@ -12,8 +12,13 @@ from typing import Any
 
 from privet.accounting import pld
 from privet.accounting.coverage import as_accounted, check_covered
-from privet.accounting.events import Event, Release, TruncatedPoissonEvent, check_query
-from privet.accounting.mechanism_events import LaplaceEvent
+from privet.accounting.events import (
+    Event,
+    LaplaceEvent,
+    Release,
+    TruncatedPoissonEvent,
+    check_query,
+)
 from privet.accounting.pld.interop import INSTALL, is_dp_accounting_installed
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
@@ -29,11 +34,7 @@ _COARSER = 4
 
 
 def to_dp_event(event: Release) -> Any:
-    """Convert an event to dp-accounting's, count included.
-
-    Raises:
-        InvalidArgumentError: dp-accounting has no such event.
-    """
+    """Convert an event to dp-accounting's, count included; it has none for some kinds, which are refused."""
     import dp_accounting
 
     if isinstance(event, Event) and event.projections is None:
@@ -58,17 +59,7 @@ def dp_accounting_epsilon(
 ) -> float:
     """Return ε at δ by dp-accounting's own composition: slower than ours, and too small below δ = 1e-8.
 
-    Args:
-        events: the releases.
-        delta: δ in (0, 1).
-        adjacency: "add-remove", "replace-one" or "zero-out".
-        width: width of its loss grid; by default 1e-4, or finer where ours is much finer.
-
-    Returns:
-        ε ≥ 0; infinity if any release has no noise.
-
-    Raises:
-        InvalidArgumentError: dp-accounting does not cover these events, or is not installed.
+    `width` is that of its loss grid: by default 1e-4, or finer where ours is much finer.
     """
     if not is_dp_accounting_installed():
         raise InvalidArgumentError("accountant", "dp-accounting", "an installed package", INSTALL)
@@ -99,19 +90,12 @@ def dp_accounting_epsilon(
 
 @dataclass(frozen=True)
 class Verification:
-    """Our ε and dp-accounting's.
-
-    Args:
-        epsilon: ours.
-        theirs: dp-accounting's, or None if it has no answer.
-        delta: δ.
-        why_not: why it has none, in a sentence.
-    """
+    """Our ε and dp-accounting's."""
 
     epsilon: float
-    theirs: float | None
+    theirs: float | None  # None if dp-accounting has no answer
     delta: float
-    why_not: str = ""
+    why_not: str = ""  # it has none, in a sentence
 
     @property
     def agrees(self) -> bool | None:
@@ -139,16 +123,7 @@ class Verification:
 
 
 def verify_epsilon(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str = "add-remove") -> Verification:
-    """Verify an ε with dp-accounting's for the same releases.
-
-    Args:
-        events: the releases.
-        epsilon: the ε to verify.
-        delta: δ in (0, 1).
-        adjacency: how neighbouring data sets differ.
-
-    Raises:
-        InvalidArgumentError: dp-accounting is not installed.
+    """Verify an ε with dp-accounting's for the same releases; raises if it is not installed.
 
     >>> verify_epsilon([Event(1.0, 2.0)], epsilon=0.9, delta=1e-5).agrees
     False

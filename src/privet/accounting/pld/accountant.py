@@ -7,7 +7,7 @@ aliasing along the way increases ε; only the rounding of the elementary functio
 
 from __future__ import annotations
 
-__all__ = ["DIRECTION", "delta", "deltas", "epsilon", "grid_width"]
+__all__ = ["delta", "deltas", "epsilon", "grid_width"]
 
 import math
 from collections.abc import Sequence
@@ -25,8 +25,6 @@ from privet.accounting.pld.grid_selection import LOWEST_FOUND, Forecast, first_g
 from privet.accounting.pld.series import ComposedLoss
 from privet.accounting.pld.transforms import Grid
 
-DIRECTION = "upper bound"
-
 # Maximum number of refinements around the latest ε, and the relative improvement below which they stop.
 _ROUNDS, _SETTLED = 8, 1e-6
 # Significant digits to which answers are rounded up, and sums, coarsely enough to hide rounding errors: one digit less for ten
@@ -37,12 +35,7 @@ _COMPOSER = Composer(event_losses.losses)
 
 
 def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
-    """Return ε at δ for the composition of all events.
-
-    Args:
-        events: merged, with noise.
-        delta: δ in (0, 1).
-        adjacency: one that all events support.
+    """Return ε at δ for the composition of all events, which are merged and have noise.
 
     Guarantee:
         Connect-the-dots discretisations dominate the pairs of distributions of the releases, so their composition dominates that
@@ -82,7 +75,7 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
 
 
 def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
-    """Return δ at ε ≥ 0 for the composition of all events; arguments and guarantee as for `epsilon`."""
+    """Return δ at ε ≥ 0 for the composition of all events; guarantee as for `epsilon`."""
     together, mu = round_finely(events), _unamplified_mu(events, adjacency)
     unsampled = 1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, epsilon))
     if exact := _with_closed_form(events, together):
@@ -98,13 +91,7 @@ def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
 
 
 def deltas(events: Sequence[Release], epsilons: Array, adjacency: str, likely: float) -> Array:
-    """Return δ at every ε ≥ 0 of an (E,) array.
-
-    Args:
-        events, adjacency: as for `epsilon`.
-        epsilons: (E,) ε ≥ 0.
-        likely: about the smallest δ that matters; up to about 1e-10 of it may be added everywhere.
-    """
+    """Return δ at every ε ≥ 0 of an (E,) array; about 1e-10 of `likely`, the smallest δ that matters, may be added to each."""
     together, mu = round_finely(events), _unamplified_mu(events, adjacency)
     unsampled = [1.0 if math.isinf(mu) else math.exp(gaussian.log_delta(mu, float(value))) for value in epsilons]
     if exact := _with_closed_form(events, together):

@@ -65,40 +65,26 @@ _TOGETHER, _KEPT = 512, 4
 
 @dataclass(frozen=True)
 class _Part:
-    """The part of a release in a composition, for W directions between neighbours.
-
-    Args:
-        nodes: nodes of its losses.
-        count: multiplicity.
-        log_moments, far: (W,) as in `Transforms`.
-        infinite: (W,) probability of an infinite loss.
-        decay: (1 or 2, W, G) as in `Transforms`.
-    """
+    """The part of a release in a composition, for W directions between neighbours."""
 
     nodes: Nodes
-    count: int
-    log_moments: Array
+    count: int  # multiplicity
+    log_moments: Array  # (W,) as in `Transforms`, like `far`
     far: Array
-    infinite: Array
-    decay: Array
+    infinite: Array  # (W,) probability of an infinite loss
+    decay: Array  # (1 or 2, W, G) as in `Transforms`
 
 
 @dataclass
 class _Sum:
-    """Sum of the logarithms of transforms; exact, so that it does not depend on the order or on earlier queries.
+    """Sum of the logarithms of transforms; exact, so that it does not depend on the order or on earlier queries."""
 
-    Args:
-        scale: of the grid.
-        parts: release → its part.
-        fixed: (2, W, K + 1) log magnitudes and turns as in `Transforms`, in quanta; turns may overflow. With a scale it is
-            (6, W, K + 1), followed by real and imaginary parts of the far losses' contribution, in large and then small quanta.
-        decay: (1 or 2, W, INTERVALS) as in `Transforms`, in quanta.
-    """
-
-    scale: float | None
+    scale: float | None  # of the grid
     parts: dict[Any, _Part]
+    # (2, W, K + 1) log magnitudes and turns as in `Transforms`, in quanta; turns may overflow. With a scale it is (6, W, K + 1),
+    # followed by real and imaginary parts of the far losses' contribution, in large and then small quanta.
     fixed: Integers
-    decay: Integers
+    decay: Integers  # (1 or 2, W, INTERVALS) as in `Transforms`, in quanta
 
     def change(self, release: Any, logs: Array, part: _Part) -> None:
         """Set the multiplicity of a release to `part.count`, given the (L, W, K + 1) logarithms of its transforms."""
@@ -159,11 +145,7 @@ def _quantize(magnitudes: Array, turns: Array) -> Integers:
 
 
 def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
-    """Return the variance of the Gaussian losses added to a composition; it never shrinks when releases are added.
-
-    Args:
-        parts: nodes of each release, and its multiplicity.
-    """
+    """Return the variance of the Gaussian losses added to parts (nodes, multiplicity); it never shrinks when some are added."""
     each = tuple(parts)
     least = max(_LEAST_SMOOTHING * (nodes.high - nodes.low) for nodes, _ in each)
     return max(math.fsum(count * (_SMOOTHING * nodes.width) ** 2 for nodes, count in each), least**2)
@@ -172,11 +154,7 @@ def smoothing(parts: Iterable[tuple[Nodes, float]]) -> float:
 def sums_beyond(log_bounds: Array, period: float, variance: float, largest: float) -> Array:
     """Return upper bounds on the sum of |factor · transform| over all frequencies from each interval on, (INTERVALS + 1,).
 
-    Args:
-        log_bounds: (INTERVALS,) of the composed transform, as in `Transforms`.
-        period: of the series.
-        variance: that of the Gaussian losses added.
-        largest: bound on the transform's magnitude anywhere.
+    `log_bounds` (INTERVALS,) bounds the composed transform as in `Transforms`, and `largest` bounds its magnitude anywhere.
     """
     ends = edges(period)
     with np.errstate(over="ignore"):
@@ -234,9 +212,6 @@ class Composer:
     """Composes releases and caches the latest compositions, so that one more step costs one addition.
 
     Only speed depends on earlier queries. The caches take less than 200 MB.
-
-    Args:
-        losses: (releases, adjacency, tail) → positions of releases, and their losses in each direction between neighbours.
     """
 
     def __init__(self, losses: Builder) -> None:
@@ -246,13 +221,7 @@ class Composer:
         self._lock = threading.Lock()
 
     def compose(self, counts: Mapping[Any, int], adjacency: str, grids: Sequence[Grid]) -> tuple[ComposedLoss, ...]:
-        """Return the composition of the releases, in each direction between neighbours.
-
-        Args:
-            counts: release → multiplicity, ≥ 1.
-            adjacency: how neighbouring data sets differ.
-            grids: tilts and frequencies that suit the composition.
-        """
+        """Return the composition of releases (with multiplicities ≥ 1) on these grids, in each direction between neighbours."""
         with self._lock:
             sums = [self._sum_logs(counts, adjacency, grid) for grid in grids]
             return tuple(_compose(sums, way, grids) for way in range(sums[0].fixed.shape[1]))

@@ -57,12 +57,7 @@ def _distances(where: Nodes) -> tuple[Array, tuple[_Blocks, ...]]:
 
 
 def uniform_masses(weights: Array, where: Nodes) -> Array:
-    """Return the mass that uniform blocks of every size and distance contain, (R, L, Q).
-
-    Args:
-        weights: (R, K) masses on the nodes, with a sum of at most 1.
-        where: nodes.
-    """
+    """Return the mass of (R, K) weights on the nodes that uniform blocks of every size and distance contain, (R, L, Q)."""
     _, blocks = _distances(where)
     most = weights[:, :-1]
     return np.stack([np.minimum.reduceat(most, each.starts, axis=1) @ each.table for each in blocks], axis=1)
@@ -102,12 +97,6 @@ def _gains(where: Nodes, period: float) -> Array:
 
 
 def log_bounds(masses: Array, where: Nodes, period: float) -> Array:
-    """Return upper bounds on log|E e^{iω·loss}| in every interval of frequencies ω, (R, INTERVALS).
-
-    Args:
-        masses: (R, L, Q) as from `uniform_masses`.
-        where: nodes.
-        period: of the series.
-    """
+    """Return upper bounds on log|E e^{iω·loss}| in every interval of ω, (R, INTERVALS), from the (R, L, Q) `uniform_masses`."""
     kept = (masses[:, None] * _gains(where, period)).max(axis=2).sum(axis=2)
     return np.asarray(np.log1p(-np.clip(kept - _ROUNDING, 0.0, 1 - _ROUNDING)))

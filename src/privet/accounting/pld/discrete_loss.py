@@ -30,19 +30,13 @@ class Nodes:
 
     If the width is a power of two, nodes of twice the width, or of a wider spacing far out, are a subset of these. So a
     discretisation on the coarser nodes dominates one on the finer nodes: a coarser grid never gives a smaller ε.
-
-    Args:
-        width: distance between adjacent nodes around zero.
-        low, high: the lowest node ≤ 0 and the highest ≥ 0.
-        widest: largest distance between adjacent nodes (or one width, if that is larger).
-        near: number of widths from zero up to which nodes are one width apart; up to twice as far they are two apart, and so on.
     """
 
-    width: float
-    low: float
-    high: float
-    widest: float
-    near: int
+    width: float  # distance between adjacent nodes around zero
+    low: float  # the lowest node ≤ 0
+    high: float  # the highest node ≥ 0
+    widest: float  # largest distance between adjacent nodes, if not less than a width
+    near: int  # widths from zero up to which nodes are one width apart; up to twice as far they are two apart, …
 
     @property
     def values(self) -> Array:
@@ -51,13 +45,7 @@ class Nodes:
 
 
 def nodes(width: float, low: float, high: float, near: int = _NEAR) -> Nodes:
-    """Return nodes that cover this range and zero.
-
-    Args:
-        width: > 0; a power of two if grids are to be comparable.
-        low, high: the lowest and the highest loss.
-        near: number of widths from zero up to which nodes are one width apart.
-    """
+    """Return nodes that cover losses from `low` to `high` and zero; only widths that are powers of two make grids comparable."""
     low, high = min(low, 0.0), max(high, width)
     widest = max(_WIDEST, 2.0 ** math.ceil(math.log2((high - low) * _WIDEST_SHARE)))
 
@@ -87,19 +75,12 @@ def _values(grid: Nodes) -> Array:
 
 @dataclass(frozen=True, eq=False)  # the same object is the same distributions, so that caches can have it as a key
 class Losses:
-    """Distributions of log P/Q under P of R releases, on the same nodes.
-
-    Args:
-        nodes: nodes of the losses.
-        masses: (R, K) probabilities of the losses.
-        infinite: (R,) probabilities of an infinite loss.
-        mirrored: whether the losses are the negatives of the nodes.
-    """
+    """Distributions of log P/Q under P of R releases, on the same nodes."""
 
     nodes: Nodes
-    masses: Array
-    infinite: Array
-    mirrored: bool = False
+    masses: Array  # (R, K) probabilities of the losses
+    infinite: Array  # (R,) probabilities of an infinite loss
+    mirrored: bool = False  # whether the losses are the negatives of the nodes
 
     @property
     def values(self) -> Array:
@@ -111,18 +92,12 @@ def connect_dots(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: A
     """Discretise by connecting the dots: return P's masses on the ends of cells, given the masses of P and Q in the cells.
 
     The mass of each cell moves to its two ends such that the masses of both P and Q are preserved. The trade-off curve of the
-    resulting pair is nowhere worse for an attacker, and equal on the grid itself.
+    resulting pair is nowhere worse for an attacker, and equal on the grid itself (Doroshenko et al. 2022, "Connect the Dots").
 
     Args:
         values: (K + 1,) ends of the cells, increasing.
         p, q: (…, K) masses of the cells, whose losses log P/Q lie between their ends.
         hidden_p, hidden_q: (…, K) bounds on the rounding errors of `p` and `q`; that much mass moves up.
-
-    Returns:
-        (…, K + 1) masses of P on the ends of the cells.
-
-    Source:
-        Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect the Dots".
     """
     lowest, widths = values[:-1], np.diff(values)
     # Where e^loss or Q's mass leaves the floating-point range, all mass moves up.
@@ -137,15 +112,9 @@ def connect_dots(values: Array, p: Array, q: Array, hidden_p: Array, hidden_q: A
 
 
 def redistribute(values: Array, losses: Array, masses: Array) -> Array:
-    """Redistribute a discrete loss distribution onto other values: masses move to the two adjacent values, preserving P and Q.
+    """Return the masses (K,) of P on increasing values, given (N,) losses and masses, which move to the two adjacent values.
 
-    Args:
-        values: (K,) increasing; the highest is not below any loss.
-        losses: (N,) in any order.
-        masses: (N,) probabilities under P.
-
-    Returns:
-        (K,) masses of P.
+    P and Q are preserved; no loss lies above the highest value.
     """
     place = np.clip(np.searchsorted(values, losses, side="right") - 1, 0, len(values) - 2)
     # The share that moves up: chosen such that Q's mass, P's times e^{−loss}, is preserved.
@@ -156,13 +125,6 @@ def redistribute(values: Array, losses: Array, masses: Array) -> Array:
 
 
 def regrid(losses: Array, masses: Array, infinite: float, width: float) -> Losses:
-    """Redistribute any discrete loss distribution onto nodes.
-
-    Args:
-        losses: (N,) finite losses, in any order.
-        masses: (N,) probabilities under P.
-        infinite: probability of an infinite loss.
-        width: distance between adjacent nodes around zero.
-    """
+    """Redistribute any discrete loss distribution, (N,) losses and masses in any order, onto nodes of this width."""
     grid = nodes(width, float(losses.min()), float(losses.max()))
     return Losses(grid, redistribute(grid.values, losses, masses)[None], np.array([infinite]))

@@ -29,17 +29,9 @@ _LOWEST_SHARE = 0.02
 def poisson(rate: float, deviation: float, projections: int, adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     """Return the losses of one release on a Poisson sample with estimated norms, for removing and for adding.
 
-    Args:
-        rate: q in (0, 1].
-        deviation: σ > 0.
-        projections: r ≥ 1.
-        adjacency: "add-remove" or "zero-out".
-        grid: nodes of the losses; losses above them count as infinite.
-        tail: probability of a sampled example with infinite sensitivity.
-
     Guarantee:
         χ² is split into bins, and each bin counts as its lowest value, which gives the largest sensitivity. Below the first bin
-        the sensitivity counts as infinite: a sampled example is revealed.
+        the sensitivity counts as infinite, which has probability `tail`: a sampled example is revealed.
 
     Source:
         Bu, Gopi, Kulkarni, Lee, Shen, Tantipongpipat 2021, "Fast and Memory Efficient Differentially Private-SGD via JL
@@ -54,7 +46,7 @@ def poisson(rate: float, deviation: float, projections: int, adjacency: str, gri
 
 
 def largest_sensitivity(rate: float, projections: int, tail: float) -> float:
-    """Return the largest sensitivity that does not count as infinite; arguments as for `poisson`."""
+    """Return the largest sensitivity that does not count as infinite."""
     return math.sqrt(projections / float(_chi_square_bins(rate, projections, tail)[1][0]))
 
 

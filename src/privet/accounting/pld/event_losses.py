@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from privet.accounting.events import BallsInBinsEvent, Event, FixedSizeEvent, Release, TruncatedPoissonEvent
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.events import (
+    BallsInBinsEvent,
+    EpsilonDeltaEvent,
+    Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    Release,
+    TruncatedPoissonEvent,
+)
 from privet.accounting.pld import estimated_norms, interop, mechanism_losses, random_allocation, sampled_gaussian
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
 from privet.accounting.pld.transforms import log_shares, tilted
@@ -85,55 +93,21 @@ def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nod
     return random_allocation.losses(events[0].noise_multiplier, events[0].steps, grid.width, tail)
 
 
-def _laplace_nodes(event: LaplaceEvent, adjacency: str, tail: float) -> Nodes:
-    return mechanism_losses.laplace_nodes(event.sampling_rate, _laplace_scale(event, adjacency))
-
-
-def _laplace(events: Sequence[LaplaceEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    ways = mechanism_losses.laplace(events[0].sampling_rate, _laplace_scale(events[0], adjacency), grid)
-    return ways[:1] if adjacency == "replace-one" else ways
-
-
-def _laplace_scale(event: LaplaceEvent, adjacency: str) -> float:
-    # Replacing moves a number by up to twice the bound of one contribution.
-    return event.noise_multiplier / (2 if adjacency == "replace-one" else 1)
-
-
-def _bounded_nodes(event: RandomizedResponseEvent | EpsilonDeltaEvent, adjacency: str, tail: float) -> Nodes:
-    return mechanism_losses.bounded_nodes(event.epsilon)
-
-
-def _responses(events: Sequence[RandomizedResponseEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    one = events[0]
-    return mechanism_losses.responses(one.truthful, one.other, one.answers, one.epsilon, grid)
-
-
-def _bounded(events: Sequence[EpsilonDeltaEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    ways = mechanism_losses.bounded(events[0].epsilon, events[0].delta, grid)
-    return ways if adjacency == "replace-one" else 2 * ways
-
-
 # Kind of release → (event, adjacency, tail) → nodes; and (events, adjacency, nodes, tail) → losses.
 _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
     Event: (_poisson_nodes, _poisson),
     FixedSizeEvent: (_fixed_size_nodes, _fixed_size),
     TruncatedPoissonEvent: (_truncated_poisson_nodes, _truncated_poisson),
     BallsInBinsEvent: (_balls_in_bins_nodes, _balls_in_bins),
-    LaplaceEvent: (_laplace_nodes, _laplace),
-    RandomizedResponseEvent: (_bounded_nodes, _responses),
-    EpsilonDeltaEvent: (_bounded_nodes, _bounded),
+    LaplaceEvent: (mechanism_losses.laplace_nodes, mechanism_losses.laplace),
+    RandomizedResponseEvent: (mechanism_losses.bounded_nodes, mechanism_losses.responses),
+    EpsilonDeltaEvent: (mechanism_losses.bounded_nodes, mechanism_losses.bounded),
 }
 
 
 @lru_cache(maxsize=4096)
 def own_nodes(event: Release, adjacency: str, tail: float) -> Nodes:
-    """Return the nodes on which the losses of one release are discretised, independently of all other releases.
-
-    Args:
-        event: with a count of one.
-        adjacency: how neighbouring data sets differ.
-        tail: probability of losses that may count as infinite.
-    """
+    """Return the nodes for the losses of one release (count 1), independently of all others; `tail` may count as infinite."""
     return _KINDS[type(event)][0](event, adjacency, tail)
 
 
@@ -143,12 +117,7 @@ def _is_computed_alone(event: Release) -> bool:
 
 
 def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[tuple[Sequence[int], tuple[Losses, ...]]]:
-    """Yield positions of events, and their losses in each direction between neighbours, which do not depend on the other events.
-
-    Args:
-        events: with counts of one.
-        adjacency, tail: as for `own_nodes`.
-    """
+    """Yield positions of events (counts of 1), and their losses in each direction, which do not depend on the other events."""
     alike: dict[Any, list[int]] = {}
     for place, event in enumerate(events):
         grid = own_nodes(event, adjacency, tail)
@@ -163,7 +132,7 @@ def losses(events: Sequence[Release], adjacency: str, tail: float) -> Iterator[t
 
 @lru_cache(maxsize=32)
 def single_losses(event: Release, adjacency: str, tail: float) -> tuple[Losses, ...]:
-    """Return the losses of one release in each direction between neighbours; arguments as for `own_nodes`."""
+    """Return the losses of one release in each direction between neighbours."""
     return _KINDS[type(event)][1]([event], adjacency, own_nodes(event, adjacency, tail), tail)
 
 
@@ -183,15 +152,9 @@ def _thinned(event: Release, adjacency: str, tail: float) -> tuple[tuple[Array, 
 def log_moments(
     event: Release, adjacency: str, tail: float, exponents: tuple[float, ...], start: float | None = None
 ) -> tuple[Array, Array]:
-    """Return about log E[e^{t·loss}; loss < ∞] of one release for every exponent t, the maximum over its directions.
+    """Return about log E[e^{t·loss}] for exponents t > 0 of one release's near losses and of its far ones, from `start` on.
 
-    Args:
-        event, adjacency, tail: as for `own_nodes`.
-        exponents: t > 0.
-        start: start of the far losses; None if no loss is far.
-
-    Returns:
-        The log moments of the near losses, and of the far ones.
+    Infinite losses are left out; the maximum over the directions counts.
     """
     ways = _thinned(event, adjacency, tail)
     near, far = zip(*(log_shares(values, start) for values, _ in ways), strict=True)
@@ -203,14 +166,7 @@ def log_moments(
 def decays(event: Release, adjacency: str, tail: float, tilt: float, start: float | None, period: float) -> tuple[Array, Array]:
     """Return bounds on the transforms of one release in all intervals of frequencies, the maximum over its directions.
 
-    Args:
-        event, adjacency, tail: as for `own_nodes`.
-        tilt: θ.
-        start: start of the far losses; None if no loss is far.
-        period: of the series.
-
-    Returns:
-        (INTERVALS,) bounds on the log magnitudes of the near losses, and on log(1 + far/near).
+    They are (INTERVALS,) log magnitudes of the near losses under the tilt θ, and log(1 + far/near).
     """
     ways = single_losses(event, adjacency, tail)
     _, moments, bounds = tilted(ways, tilt, start, period)

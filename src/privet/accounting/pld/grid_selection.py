@@ -46,15 +46,10 @@ _HIGHEST_LOG = 600.0
 
 @dataclass(frozen=True)
 class Moments:
-    """log E[e^{t·loss}] of a composition.
+    """log E[e^{t·loss}] of a composition."""
 
-    Args:
-        exponents: (M,) t > 0, increasing.
-        logs: (M,) its values.
-    """
-
-    exponents: Array
-    logs: Array
+    exponents: Array  # (M,) t > 0, increasing
+    logs: Array  # (M,)
 
     def costs(self, epsilon: float) -> Array:
         """Return about how much the sum under each tilt exceeds δ at ε, as logarithms up to a common constant."""
@@ -69,10 +64,9 @@ class Moments:
         return float(np.min(rdp.to_epsilon(self.logs / self.exponents, delta, 1 + self.exponents)))
 
     def periods(self, places: Sequence[int], epsilon: float, more: Moments, highest: float) -> Array:
-        """Return the shortest sufficient period under each of the tilts at these positions, (P,).
+        """Return the shortest sufficient period under each of the tilts at these P positions, (P,).
 
         Args:
-            places: indices of the tilts.
             epsilon: approximate ε of the query.
             more: further moments for the Chernoff bounds on the range of losses.
             highest: the highest loss.
@@ -92,19 +86,12 @@ class Moments:
 
 @dataclass(frozen=True)
 class Forecast:
-    """An approximate description of a composition, from which to choose its grid.
+    """An approximate description of a composition, from which to choose its grid."""
 
-    Args:
-        counts: (possibly rounded) releases, and their largest multiplicities.
-        fewest: the smallest share of these multiplicities.
-        adjacency: how neighbouring data sets differ.
-        tail: probability per release that may count as an infinite loss.
-    """
-
-    counts: tuple[tuple[Release, int], ...]
-    fewest: float
+    counts: tuple[tuple[Release, int], ...]  # (possibly rounded) releases, and their largest multiplicities
+    fewest: float  # the smallest share of these multiplicities
     adjacency: str
-    tail: float
+    tail: float  # probability per release that may count as an infinite loss
 
     @property
     def width(self) -> float:
@@ -122,9 +109,7 @@ class Forecast:
     def grids_apart(self, epsilon: float, delta: float | None = None) -> tuple[Grid, ...]:
         """Return grids for near losses and far losses separately, or one grid for all if that rounds about as little.
 
-        Args:
-            epsilon: the ε of a query for δ; or an upper bound on ε.
-            delta: the δ of a query for ε; None in a query for δ.
+        `epsilon` is that of a query for δ; in a query for ε at `delta` it is an upper bound.
         """
         each = {start: self._coarse(start) for start in self._starts(epsilon)}
         if delta is not None and each:
@@ -202,14 +187,7 @@ class Forecast:
 
 
 def forecast(events: Sequence[Release], delta: float, adjacency: str, ahead: bool) -> Forecast:
-    """Describe the composition of the events approximately.
-
-    Args:
-        events: merged, with noise.
-        delta: approximate δ of the query.
-        adjacency: one that all events support.
-        ahead: whether to plan for any number of releases up to the next power of two, so that further steps share the forecast.
-    """
+    """Describe the composition of the events approximately; `ahead` plans for more releases, up to the next power of two."""
     total = sum(event.count for event in events)
     horizon = 1 << (total - 1).bit_length()
     tail = float(10.0 ** max(math.floor(math.log10(_LOST) + math.log10(delta) - math.log10(horizon)), _SMALLEST_TAIL))

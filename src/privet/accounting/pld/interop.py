@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["INSTALL", "check_installed", "from_dp_accounting", "is_dp_accounting_installed", "truncated_poisson"]
+__all__ = ["INSTALL", "check_installed", "is_dp_accounting_installed", "truncated_poisson"]
 
 import importlib.util
 import math
@@ -21,11 +21,7 @@ INSTALL = "Run: pip install 'privet[verify]'."
 
 
 def check_installed(events: Iterable[Release]) -> None:
-    """Refuse events that need dp-accounting if it is not installed.
-
-    Raises:
-        InvalidArgumentError: dp-accounting is missing; names the command that installs it.
-    """
+    """Refuse events that need dp-accounting if it is not installed; the error has the command that installs it."""
     if any(isinstance(event, TruncatedPoissonEvent) for event in events) and not is_dp_accounting_installed():
         raise InvalidArgumentError(
             "sampling", "TruncatedPoisson", "another scheme unless dp-accounting, which covers this one, is installed", INSTALL
@@ -37,17 +33,6 @@ def is_dp_accounting_installed() -> bool:
     return importlib.util.find_spec("dp_accounting") is not None
 
 
-def from_dp_accounting(distribution: Any, width: float) -> tuple[Losses, Losses]:
-    """Convert a (pessimistic) `PrivacyLossDistribution` of dp-accounting to losses for removing and for adding.
-
-    Args:
-        distribution: of one release, or of several.
-        width: distance between adjacent nodes around zero.
-    """
-    remove, add = (_on_grid(pmf.to_dense_pmf(), width) for pmf in (distribution._pmf_remove, distribution._pmf_add))
-    return remove, add
-
-
 def _on_grid(pmf: Any, width: float) -> Losses:
     masses = np.maximum(np.asarray(pmf._probs, dtype=np.float64), 0.0)
     losses = pmf._discretization * (pmf._lower_loss + np.arange(len(masses)))
@@ -57,14 +42,7 @@ def _on_grid(pmf: Any, width: float) -> Losses:
 
 
 def truncated_poisson(event: TruncatedPoissonEvent, width: float, tail: float) -> tuple[Losses, ...]:
-    """Return the losses of one release on a truncated Poisson sample.
-
-    Raises:
-        InvalidArgumentError: dp-accounting is not installed.
-
-    Source:
-        Ganesh 2025, arXiv:2508.15089; computed by dp-accounting.
-    """
+    """Return the losses of one release on a truncated Poisson sample (Ganesh 2025, arXiv:2508.15089), by dp-accounting."""
     check_installed([event])
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -76,4 +54,4 @@ def truncated_poisson(event: TruncatedPoissonEvent, width: float, tail: float) -
         value_discretization_interval=max(width, _NARROWEST),
         log_mass_truncation_bound=math.log(tail),
     )
-    return from_dp_accounting(found, width)
+    return _on_grid(found._pmf_remove.to_dense_pmf(), width), _on_grid(found._pmf_add.to_dense_pmf(), width)

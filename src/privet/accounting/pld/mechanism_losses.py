@@ -9,9 +9,11 @@ from __future__ import annotations
 __all__ = ["bounded", "bounded_nodes", "laplace", "laplace_nodes", "responses"]
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from privet.accounting.events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, connect_dots, nodes, redistribute
 
 _UNIT = float(np.finfo(np.float64).eps)
@@ -25,22 +27,23 @@ def _width(spread: float, reach: float) -> float:
     return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * 2.0**-20))))
 
 
-def laplace_nodes(rate: float, scale: float) -> Nodes:
-    """Return the nodes for one release with Laplace noise: q in (0, 1], b > 0 over the sensitivity."""
+def _scale(event: LaplaceEvent, adjacency: str) -> float:
+    # Replacing moves a number by up to twice the bound of one contribution.
+    return event.noise_multiplier / (2 if adjacency == "replace-one" else 1)
+
+
+def laplace_nodes(event: LaplaceEvent, adjacency: str, tail: float) -> Nodes:
+    """Return the nodes for one release with Laplace noise."""
+    rate, scale = event.sampling_rate, _scale(event, adjacency)
     low, high = (float(np.log1p(rate * np.expm1(loss))) for loss in (-1 / scale, min(1 / scale, _LARGEST)))
     # √(2·log(1 + q²χ²)): at least √(2·KL divergence), and it grows with q and 1/b.
     chi_square = 2 / 3 * math.exp(min(1 / scale, _LARGEST)) + math.exp(-2 / scale) / 3 - 1
     return nodes(_width(math.sqrt(2 * math.log1p(rate**2 * max(chi_square, scale**-2))), high - low), low, high)
 
 
-def laplace(rate: float, scale: float, grid: Nodes) -> tuple[Losses, ...]:
-    """Return the losses of one release with Laplace noise on a Poisson sample, for removing and for adding.
-
-    Args:
-        rate: q in (0, 1].
-        scale: b > 0, over the sensitivity.
-        grid: nodes of the losses.
-    """
+def laplace(events: Sequence[LaplaceEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
+    """Return the losses of one release with Laplace noise on a Poisson sample, for removing and for adding."""
+    rate, scale = events[0].sampling_rate, _scale(events[0], adjacency)
     values, reach = grid.values, 1 / scale
     with np.errstate(divide="ignore", invalid="ignore"):
         inner = np.expm1(np.minimum(values, _LARGEST)) / rate
@@ -60,25 +63,29 @@ def laplace(rate: float, scale: float, grid: Nodes) -> tuple[Losses, ...]:
     of_none, of_sampled = around_none[::-1], sampled[::-1]
     added = connect_dots(-values[::-1], of_none, of_sampled, hidden * of_none, hidden * of_sampled)
     nothing = np.zeros(1)
-    return Losses(grid, removed[None], nothing), Losses(grid, added[None, ::-1], nothing, mirrored=True)
+    ways = Losses(grid, removed[None], nothing), Losses(grid, added[None, ::-1], nothing, mirrored=True)
+    return ways[:1] if adjacency == "replace-one" else ways
 
 
-def bounded_nodes(epsilon: float) -> Nodes:
+def bounded_nodes(event: RandomizedResponseEvent | EpsilonDeltaEvent, adjacency: str, tail: float) -> Nodes:
     """Return the nodes for losses between −ε and ε."""
-    return nodes(_width(epsilon, 2 * epsilon), -epsilon, epsilon)
+    return nodes(_width(event.epsilon, 2 * event.epsilon), -event.epsilon, event.epsilon)
 
 
-def responses(truthful: float, other: float, answers: int, epsilon: float, grid: Nodes) -> tuple[Losses]:
+def responses(events: Sequence[RandomizedResponseEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     """Return the losses of a randomised response: ε for the true value, −ε for the compared one, 0 for every other."""
-    masses = np.array([truthful, other, (answers - 2) * other])
-    return _of_masses(np.array([epsilon, -epsilon, 0.0]), masses, 0.0, grid)
+    one = events[0]
+    masses = np.array([one.truthful, one.other, (one.answers - 2) * one.other])
+    return (_of_masses(np.array([one.epsilon, -one.epsilon, 0.0]), masses, 0.0, grid),)
 
 
-def bounded(epsilon: float, delta: float, grid: Nodes) -> tuple[Losses]:
+def bounded(events: Sequence[EpsilonDeltaEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     """Return losses that dominate those of every (ε, δ)-DP release: ±ε, and infinite with probability δ."""
+    epsilon, delta = events[0].epsilon, events[0].delta
     shares = np.array([1.0, math.exp(-epsilon)]) / (1 + math.exp(-epsilon))
-    return _of_masses(np.array([epsilon, -epsilon]), (1 - delta) * shares, delta, grid)
+    way = _of_masses(np.array([epsilon, -epsilon]), (1 - delta) * shares, delta, grid)
+    return (way,) if adjacency == "replace-one" else (way, way)
 
 
-def _of_masses(losses: Array, masses: Array, infinite: float, grid: Nodes) -> tuple[Losses]:
-    return (Losses(grid, redistribute(grid.values, losses, masses)[None], np.array([infinite])),)
+def _of_masses(losses: Array, masses: Array, infinite: float, grid: Nodes) -> Losses:
+    return Losses(grid, redistribute(grid.values, losses, masses)[None], np.array([infinite]))

@@ -40,21 +40,13 @@ _NEAR = 512
 
 @dataclass(frozen=True)
 class _Average:
-    """Distribution of the average density ratio over some steps without the example, made larger in the convex order.
-
-    Args:
-        steps: number of steps.
-        values: (K,) logarithms of the ratio, increasing.
-        masses: (K,) probabilities with the example: those without it times the ratio.
-        infinite: probability with the example that is missing from `masses`.
-        zero: probability without the example of ratios that were raised to the lowest node, so may be practically 0.
-    """
+    """Distribution of the average density ratio over some steps without the example, made larger in the convex order."""
 
     steps: int
-    values: Array
-    masses: Array
-    infinite: float
-    zero: float
+    values: Array  # (K,) logarithms of the ratio, increasing
+    masses: Array  # (K,) probabilities with the example: those without it times the ratio
+    infinite: float  # probability with the example that is missing from `masses`
+    zero: float  # probability without the example of ratios that were raised to the lowest node
 
     @property
     def without(self) -> Array:
@@ -69,13 +61,10 @@ def spread(noise_multiplier: float, steps: int) -> float:
 
 @lru_cache(maxsize=16)
 def losses(noise_multiplier: float, steps: int, width: float, tail: float) -> tuple[Losses, Losses]:
-    """Return the losses of one epoch, for removing and for adding an example.
+    """Return the losses of one epoch of t steps, for removing and for adding an example.
 
-    Args:
-        noise_multiplier: σ > 0, the smallest of the epoch.
-        steps: t ≥ 1.
-        width: distance between adjacent nodes around zero, a power of two.
-        tail: probability per step that may count as an infinite loss, a few times per doubling.
+    σ is the smallest of the epoch, and `tail` the probability per step that may count as an infinite loss, a few times per
+    doubling.
     """
     single = _single(noise_multiplier, _stage_width(noise_multiplier, steps, 1, width), tail)
     whole = single

@@ -62,13 +62,9 @@ def span(rate: float, deviation: float, adjacency: str, tail: float) -> tuple[fl
 
 @lru_cache(maxsize=4096)
 def spread(rate: float, deviation: float, adjacency: str, tail: float) -> float:
-    """Return the approximate standard deviation of one release's losses, without the rarest: √(2·KL divergence of P from Q).
+    """Return about the standard deviation of one release's losses, without the rarest `tail`: √(2·KL divergence of P from Q).
 
     A divergence instead of a variance, because it does not shrink as rate, 1/σ or the included range grow.
-
-    Args:
-        rate, deviation, adjacency: as for `poisson`.
-        tail: probability of losses that may be left out.
     """
     low, high = bounds(rate, deviation, adjacency, tail)
     # Losses turn from flat to steep within σ², and the density varies within σ; resolve both.
@@ -98,9 +94,8 @@ def _removal_points(losses: Array, rates: Array, deviations: Array) -> Array:
 def _replacement_points(losses: Array, rates: Array, deviations: Array) -> Array:
     """Return the points x at which log P/Q of "replace" equals the losses.
 
-    x = σ²·(loss/2 + asinh(c·sinh(loss/2))) with c = (1−q)/q·e^{1/2σ²}.
-
-    With u = e^{x/σ²} and a = q·e^{−1/2σ²}, P/Q = e^loss is a·u² + (1−q)(1 − e^loss)·u − a·e^loss = 0.
+    x = σ²·(loss/2 + asinh(c·sinh(loss/2))) with c = (1−q)/q·e^{1/2σ²}: with u = e^{x/σ²} and a = q·e^{−1/2σ²}, P/Q = e^loss is
+    a·u² + (1−q)(1 − e^loss)·u − a·e^loss = 0.
     """
     half = np.abs(losses) / 2
     with np.errstate(divide="ignore"):
@@ -112,17 +107,11 @@ def _replacement_points(losses: Array, rates: Array, deviations: Array) -> Array
 
 
 class _Masses(NamedTuple):
-    """Probabilities of R distributions between consecutive points.
+    """Probabilities of R distributions between consecutive points."""
 
-    Args:
-        between: (R, K) masses of the cells.
-        hidden: (R, K) bounds on their rounding errors.
-        below, above: (R,) masses outside all points.
-    """
-
-    between: Array
-    hidden: Array
-    below: Array
+    between: Array  # (R, K) in the cells
+    hidden: Array  # (R, K) bounds on their rounding errors
+    below: Array  # (R,) outside all points
     above: Array
 
     def reversed(self) -> _Masses:
@@ -161,13 +150,10 @@ def _connect(values: Array, p: _Masses, q: _Masses) -> tuple[Array, Array]:
 
 
 def poisson(rates: ArrayLike, deviations: ArrayLike, adjacency: str, grid: Nodes) -> tuple[Losses, ...]:
-    """Return the losses of Gaussian releases on Poisson samples, for each direction between neighbours.
+    """Return the losses of R Gaussian releases on Poisson samples, for each direction between neighbours.
 
-    Args:
-        rates: (R,) q in (0, 1] of R releases.
-        deviations: (R,) σ > 0, in units of the sensitivity of one example's contribution.
-        adjacency: "add-remove" and "zero-out" have the directions remove and add; "replace-one" is symmetric and has one.
-        grid: nodes of the losses; losses above them count as infinite.
+    "add-remove" and "zero-out" have the directions remove and add; "replace-one" is symmetric and has one. Losses above the nodes
+    count as infinite.
     """
     q, sigma = (np.reshape(np.asarray(given, dtype=np.float64), (-1, 1)) for given in (rates, deviations))
     values = grid.values
@@ -184,17 +170,11 @@ def poisson(rates: ArrayLike, deviations: ArrayLike, adjacency: str, grid: Nodes
 
 
 def without_replacement(rates: ArrayLike, deviations: ArrayLike, grid: Nodes) -> tuple[Losses]:
-    """Return the losses of Gaussian releases on fixed-size samples without replacement, for replace-one neighbours.
+    """Return the losses of R Gaussian releases on fixed-size samples without replacement, for replace-one neighbours.
 
     Replacing moves the sum by up to twice the bound, and either direction may be the worse one at any step. So the profile of
-    (1−q)·N(0, σ²) + q·N(2, σ²) against N(0, σ²) is used for ε ≥ 0, and its mirror image for ε < 0.
-
-    Args:
-        rates: (R,) batch size over number of examples, in (0, 1].
-        deviations, grid: as for `poisson`; the range of the nodes is symmetric.
-
-    Source:
-        Zhu, Dong, Wang 2022, "Optimal Accounting of Differential Privacy via Characteristic Function".
+    (1−q)·N(0, σ²) + q·N(2, σ²) against N(0, σ²) is used for ε ≥ 0, and its mirror image for ε < 0 (Zhu, Dong, Wang 2022). The
+    range of the nodes is symmetric.
     """
     removal = poisson(rates, np.asarray(deviations) / 2, "add-remove", grid)[0]
     masses, middle = removal.masses, len(grid.values) // 2

@@ -17,21 +17,13 @@ _PRECISION = 1e-13
 
 @dataclass(frozen=True)
 class Series:
-    """A part of δ, at every ε.
+    """A part of δ, at every ε."""
 
-    Args:
-        tilt: θ.
-        log_moment: log E[e^{θ·loss}; loss < ∞] of this part.
-        angular: (K,) the angular frequencies of the sum.
-        shares: (K,) their contributions to δ·e^{θε − log_moment} at ε = 0.
-        rounding: bound on the error of that sum, at any ε.
-    """
-
-    tilt: float
-    log_moment: float
-    angular: Array
-    shares: Spectrum
-    rounding: float
+    tilt: float  # θ
+    log_moment: float  # log E[e^{θ·loss}; loss < ∞] of this part
+    angular: Array  # (K,) frequencies of the sum
+    shares: Spectrum  # (K,) their contributions to δ·e^{θε − log_moment} at ε = 0
+    rounding: float  # bound on the error of that sum, at any ε
 
     def at(self, epsilon: float) -> tuple[float, float, float]:
         """Return δ·e^{θε − log_moment} at ε, the rate at which δ falls there in the same unit, and the unit's logarithm."""
@@ -45,16 +37,13 @@ class Series:
 class ComposedLoss:
     """The privacy losses of a composition in one direction between neighbours, as an upper bound on δ at every ε.
 
-    Args:
-        series: parts whose sum is δ.
-        reserve: smallest share of δ that counts as rounding. It depends only on the numbers of releases and exceeds the rounding
-            of most sums, so that two sums differ by what is composed and not by how it is summed.
-        infinite: probability of an infinite loss.
+    `reserve` is the smallest share of δ that counts as rounding. It depends only on the numbers of releases and exceeds the
+    rounding of most sums, so that two sums differ by what is composed and not by how it is summed.
     """
 
-    series: tuple[Series, ...]
+    series: tuple[Series, ...]  # parts whose sum is δ
     reserve: float
-    infinite: float
+    infinite: float  # probability of an infinite loss
 
     def _at(self, epsilon: float) -> tuple[float, float, float, float]:
         """Return δ from finite losses, a bound on its rounding, the rate at which both fall, and the log of their unit."""
@@ -83,12 +72,7 @@ class ComposedLoss:
         return rounded > self.reserve * summed
 
     def epsilon(self, delta: float, guess: float) -> float:
-        """Return the smallest ε ≥ 0 for δ, at most a relative 1e-12 above; infinity if there is none.
-
-        Args:
-            delta: δ in (0, 1).
-            guess: start of the search.
-        """
+        """Return the smallest ε ≥ 0 for δ in (0, 1), at most a relative 1e-12 above; infinity if there is none."""
         if self.infinite >= delta:
             return math.inf
         target = math.log(delta) + math.log1p(-self.infinite / delta)

@@ -180,12 +180,9 @@ def _evaluate(weights: Array, where: Nodes, grid: Grid) -> Spectrum:
 
 
 def _chirp_transform(weights: Array, where: Nodes, circle: int, number: int) -> Spectrum:
-    """Return the same sums by one convolution per run of equally spaced nodes.
+    """Return the same sums by one convolution per run of equally spaced nodes (Bluestein 1970).
 
     For the m-th node of a run and the j-th frequency, m·j = (m² + j² − (j − m)²)/2.
-
-    Source:
-        Bluestein 1970, "A Linear Filtering Approach to the Computation of Discrete Fourier Transform".
     """
     found, each = np.zeros((len(weights), number), dtype=np.complex128), np.arange(number)
     places = np.rint(where.values / where.width).astype(np.int64)
@@ -220,10 +217,7 @@ def _multiply_phases(weights: Array, coarse: Spectrum, fine: Spectrum, number: i
 
 @lru_cache(maxsize=2)
 def _phases(where: Nodes, circle: int, first: int, last: int) -> tuple[Spectrum, Spectrum]:
-    """Return e^{i · node · frequency} at frequencies first, first + step, …, and at 0, …, step − 1; (K, …) each.
-
-    Their products are the phases at all frequencies from `first` to beyond `last`.
-    """
+    """Return e^{i · node · frequency} at frequencies first, first + step, …, and at 0, …, step − 1; their products give all."""
     places = np.rint(where.values / where.width).astype(np.int64)
     step = 1 << (math.isqrt(last - first - 1).bit_length())
     coarse = _powers(places * step, circle, -(-(last - first) // step))

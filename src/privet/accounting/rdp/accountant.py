@@ -12,13 +12,14 @@ so the integral is one-dimensional, and the trapezoidal rule converges exponenti
 from __future__ import annotations
 
 __all__ = [
-    "DIRECTION",
+    "LARGEST_MOMENT",
     "ORDERS",
     "Array",
     "covers",
     "curve",
     "divergences",
     "epsilon",
+    "moments_epsilon",
     "release_curve",
     "to_epsilon",
     "without_replacement",
@@ -32,12 +33,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from privet.accounting.events import Event, FixedSizeEvent, Release
-from privet.accounting.mechanism_events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
+from privet.accounting.events import (
+    EpsilonDeltaEvent,
+    Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    Release,
+)
 
 Array = NDArray[np.float64]
 
-DIRECTION = "upper bound"
 ORDERS: Array = np.concatenate(
     [
         1 + np.geomspace(1e-4, 0.01, 12, endpoint=False),
@@ -48,6 +54,9 @@ ORDERS: Array = np.concatenate(
         np.geomspace(512.0, 1e6, 40),
     ]
 )
+# The moments accountant goes up to moment 32; moment λ is Rényi order λ + 1.
+LARGEST_MOMENT = 32
+_MOMENTS = np.array([int(np.argmin(np.abs(ORDERS - order))) for order in range(2, LARGEST_MOMENT + 2)])
 _POINTS = 20_000
 _STANDARD_DEVIATIONS = 12.0
 _LARGEST_WHOLE = 512
@@ -75,13 +84,7 @@ def _log_sums(orders: Array, log_p: Array, log_q: Array) -> Array:
 def divergences(sampling_rate: float, noise_multiplier: float, adjacency: str) -> Array:
     """Return the Rényi divergences of one release on a Poisson sample, for every order in ORDERS.
 
-    Args:
-        sampling_rate: q in (0, 1].
-        noise_multiplier: σ > 0.
-        adjacency: "add-remove", "zero-out" or "replace-one".
-
-    Source:
-        Mironov, Talwar, Zhang 2019, §3.1 (the dominating pair) and §3.3.
+    Mironov, Talwar, Zhang 2019, §3.1 (the dominating pair) and §3.3.
     """
     q, s = sampling_rate, noise_multiplier
     reach = 2.0 if adjacency == "replace-one" else 1.0
@@ -120,11 +123,8 @@ def divergences(sampling_rate: float, noise_multiplier: float, adjacency: str) -
 def without_replacement(sampling_rate: float, noise_multiplier: float) -> Array:
     """Return the Rényi divergences of a release on a fixed-size sample for replace-one neighbours, for every order in ORDERS.
 
-    The bound holds at integer orders; (α − 1)·divergence is convex, so linear interpolation between them is an upper bound.
-
-    Args:
-        sampling_rate: q in (0, 1], batch size over number of examples.
-        noise_multiplier: σ > 0, over the bound of one contribution, which is half the sensitivity of replacing.
+    The bound holds at integer orders; (α − 1)·divergence is convex, so linear interpolation between them is an upper bound. σ is
+    relative to the bound of one contribution, half the sensitivity of replacing.
 
     Source:
         Wang, Balle, Kasiviswanathan 2019, "Subsampled Rényi Differential Privacy and Analytical Moments Accountant", Theorem 9.
@@ -158,26 +158,16 @@ def covers(event: Release) -> bool:
 
 
 def laplace(reach: float) -> Array:
-    """Return the Rényi divergences of the Laplace mechanism with sensitivity/scale = `reach`, for every order in ORDERS.
-
-    Source:
-        Mironov 2017, "Rényi Differential Privacy", Proposition 6.
-    """
+    """Return the divergences in ORDERS of Laplace noise with sensitivity/scale = `reach` (Mironov 2017, Proposition 6)."""
     above = np.log(ORDERS / (2 * ORDERS - 1)) + (ORDERS - 1) * reach
     below = np.log((ORDERS - 1) / (2 * ORDERS - 1)) - ORDERS * reach
     return np.asarray((np.maximum(np.logaddexp(above, below), 0.0) + _ROUNDING) / (ORDERS - 1))
 
 
 def responses(truthful: float, other: float, answers: int) -> Array:
-    """Return the Rényi divergences of randomised response, for every order in ORDERS.
+    """Return the divergences in ORDERS of randomised response among `answers` values (Mironov 2017, Proposition 5, for two).
 
-    Args:
-        truthful: probability of the true value.
-        other: probability of each other value.
-        answers: number of values.
-
-    Source:
-        Mironov 2017, Proposition 5 (two values).
+    `truthful` is the probability of the true value, and `other` that of each other value.
     """
     log_true, log_other = math.log(truthful), math.log(other)
     terms = np.stack([
@@ -209,10 +199,9 @@ def curve(events: Sequence[Release], adjacency: str) -> Array:
 
 
 def to_epsilon(divergence: Array, delta: float, orders: Array) -> Array:
-    """Convert the Rényi divergence of each order to ε at δ.
+    """Convert the Rényi divergence of each order to ε at δ: ρ(α) + log(1 − 1/α) − log(δ·α)/(α − 1).
 
-    Source:
-        Canonne, Kamath, Steinke 2020, Proposition 12: ε = ρ(α) + log(1 − 1/α) − log(δ·α)/(α − 1).
+    Canonne, Kamath, Steinke 2020, Proposition 12.
     """
     proven: Array = np.maximum(divergence + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1), 0.0)
     return proven
@@ -221,3 +210,13 @@ def to_epsilon(divergence: Array, delta: float, orders: Array) -> Array:
 def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     """Return ε at δ: the sum of the divergences, converted at the best order."""
     return float(np.min(to_epsilon(curve(events, adjacency), delta, ORDERS)))
+
+
+def moments_epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
+    """Return ε at δ: the minimum of (Σ log moment(λ) + log 1/δ)/λ over λ = 1, …, 32.
+
+    Abadi et al. 2016, "Deep Learning with Differential Privacy", Theorem 2.
+    """
+    orders = np.arange(1, LARGEST_MOMENT + 1)
+    divergences = curve(events, adjacency)[_MOMENTS]
+    return float(np.min(divergences + math.log(1 / delta) / orders))
