@@ -42,18 +42,7 @@ def bound_rows(inputs: Tensor, radius: float, intercept: float) -> Tensor:
 
 
 def read_rows(inputs: Tensor, usable: Tensor, examples: int, features: int, radius: float, intercept: float) -> Tensor:
-    """Return the bounded rows of a data set in float64; rows that are not usable become zero.
-
-    Args:
-        inputs: (N, …) features.
-        usable: (N,) bool; False for examples without a valid target.
-        examples: public N.
-        features: public number of features D.
-        radius, intercept: as for `bound_rows`.
-
-    Raises:
-        InvalidArgumentError: the shape is not the declared one.
-    """
+    """Return the bounded rows of a data set in float64; rows that are not usable, (N,) bool, become zero."""
     shape = (len(inputs), inputs[:1].numel())
     if shape != (examples, features) or len(usable) != examples:
         raise InvalidArgumentError("the shape of the data", shape, f"that of the plan, {(examples, features)}")

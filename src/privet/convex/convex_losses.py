@@ -19,10 +19,7 @@ from privet.errors import count, positive
 
 
 class ConvexLoss(ABC):
-    """A convex loss ℓ(θ; x, y) of the scores of a linear model.
-
-    Subclasses declare public constants. Tests measure each of them on random and on extreme examples.
-    """
+    """A convex loss ℓ(θ; x, y) of the scores of a linear model; tests measure its public constants on extreme examples."""
 
     @property
     @abstractmethod
@@ -54,11 +51,7 @@ class ConvexLoss(ABC):
 
     @abstractmethod
     def log_determinant(self, regularisation: float) -> float:
-        """Return the largest increase of log det(∇²F) by one example, where ∇²F ⪰ Λ·I.
-
-        Args:
-            regularisation: Λ > 0.
-        """
+        """Return the largest increase of log det(∇²F) by one example, where ∇²F ⪰ Λ·I."""
 
     @abstractmethod
     def encode(self, targets: Tensor) -> tuple[Tensor, Tensor]:

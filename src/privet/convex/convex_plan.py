@@ -167,14 +167,7 @@ class ConvexPlan:
         return self.mechanism.delta(epsilon, self.loss, self.regularisation, self.adjacency) if self.private else 1.0
 
     def calibrate(self, epsilon: float) -> ConvexPlan:
-        """Return the plan with the smallest noise multiplier that meets ε at the plan's δ.
-
-        Args:
-            epsilon: target ε > 0, never exceeded.
-
-        Raises:
-            InvalidArgumentError: the mechanism has a multiplier already, or no noise meets the target.
-        """
+        """Return the plan with the smallest noise multiplier that meets a target ε > 0, never exceeded, at the plan's δ."""
         target = positive("epsilon", epsilon)
         if self.mechanism.multiplier is not None:
             raise InvalidArgumentError(

@@ -37,16 +37,10 @@ _ACCOUNTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ConvexGuarantee(Statement):
-    """The privacy guarantee of a convex training, with its assumptions and exclusions.
+    """The privacy guarantee of a convex training, with its assumptions and exclusions."""
 
-    Args:
-        accounting: how ε is computed, in words.
-        how: what the mechanism does, in sentences.
-        others: as for `Statement`.
-    """
-
-    accounting: str
-    how: str
+    accounting: str  # how ε is computed
+    how: str  # what the mechanism does
 
     def _covered(self) -> str:
         return "the released weights"
@@ -60,13 +54,7 @@ class ConvexGuarantee(Statement):
 
 
 def state_guarantee(plan: ConvexPlan, notes: tuple[str, ...] = (), public: tuple[str, ...] = ()) -> ConvexGuarantee:
-    """Return the statement of a calibrated plan.
-
-    Args:
-        plan: the plan.
-        notes: public facts about the data, in sentences.
-        public: further facts about the data that are taken as public, in sentences.
-    """
+    """Return the statement of a calibrated plan; `notes` and `public` are further facts about the data, in sentences."""
     mechanism = plan.mechanism
     return ConvexGuarantee(
         epsilon=plan.epsilon(),

@@ -16,23 +16,14 @@ from privet.training.directory import LEDGER, PLAN
 
 @dataclass(frozen=True)
 class VerifiedFit:
-    """The content of the ledger of a convex run, after all checks.
-
-    Args:
-        run: id of the run.
-        queries: names of the draws of noise that count.
-        released: whether the weights were released; if not, a crash has spent the draws that count.
-        epsilon: ε at `delta` of the plan, if anything counts.
-        delta: δ.
-        tip: SHA-256 of the ledger's last line.
-    """
+    """The content of the ledger of a convex run, after all checks."""
 
     run: str
-    queries: tuple[str, ...]
-    released: bool
-    epsilon: float
+    queries: tuple[str, ...]  # names of the draws of noise that count
+    released: bool  # if not, a crash has spent the draws that count
+    epsilon: float  # of the plan, if anything counts
     delta: float
-    tip: str
+    tip: str  # SHA-256 of the ledger's last line
 
     def __str__(self) -> str:
         what = "the weights were released" if self.released else "no weights were released"
@@ -53,11 +44,7 @@ def read_convex_plan(directory: Path) -> ConvexPlan | None:
 
 
 def verify_fit(directory: Path, plan: ConvexPlan) -> VerifiedFit:
-    """Check the ledger of a convex run against its plan, without changing it.
-
-    Raises:
-        LedgerError: the ledger is missing, damaged, or of another plan.
-    """
+    """Check the ledger of a convex run against its plan, without changing it; raises `LedgerError`."""
     path = directory / LEDGER
     history, tips, _ = read_history(path)
     history.check_plan(plan.to_dict(), [], f"the ledger {path}", plan.queries)

@@ -29,21 +29,13 @@ _SAMPLE, _MULTIPLICATIONS = 2**15, 2e10
 
 @dataclass(frozen=True, eq=False)
 class PerturbedObjective:
-    """The perturbed objective on private rows.
-
-    Args:
-        loss: the loss.
-        rows: (N, p) float64 rows of norm at most 1.
-        targets: (N,) as `ConvexLoss.encode` returns them.
-        regularisation: Λ > 0.
-        linear: b, (K, p) float64; zero without perturbation.
-    """
+    """The perturbed objective on private rows."""
 
     loss: ConvexLoss
-    rows: Tensor
-    targets: Tensor
-    regularisation: float
-    linear: Tensor
+    rows: Tensor  # (N, p) float64, of norm at most 1
+    targets: Tensor  # (N,) as `ConvexLoss.encode` returns them
+    regularisation: float  # Λ > 0
+    linear: Tensor  # b, (K, p) float64; zero without perturbation
 
     def evaluate(self, weights: Tensor) -> tuple[float, Tensor]:
         """Return F and ∇F at weights (K, p)."""
@@ -78,15 +70,9 @@ class PerturbedObjective:
 
 
 def rounding_error(loss: ConvexLoss, examples: int, width: int, largest: float) -> float:
-    """Return a bound on the rounding error of a computed gradient, in L2 norm.
+    """Return a bound on the rounding error of a computed gradient, in L2 norm, for weights of at most the `largest` norm.
 
     It is the textbook bound for sums in any order, within and over chunks of rows, in double precision.
-
-    Args:
-        loss: the loss.
-        examples: N.
-        width: number of features, with the intercept.
-        largest: largest norm of the weights.
     """
     sums = CHUNK + math.ceil(examples / CHUNK) + _OPERATIONS + loss.outputs
     scores = loss.curvature * (width + _OPERATIONS) * largest
@@ -94,15 +80,7 @@ def rounding_error(loss: ConvexLoss, examples: int, width: int, largest: float) 
 
 
 def minimise(objective: PerturbedObjective, tolerance: float) -> Tensor:
-    """Return weights (K, p) at which the computed gradient is at most `tolerance` long.
-
-    Args:
-        objective: the objective.
-        tolerance: > 0, well above `rounding_error`.
-
-    Raises:
-        PrivetError: the methods failed, which is impossible if the tolerance exceeds the rounding errors.
-    """
+    """Return weights (K, p) at which the computed gradient is at most `tolerance` long; it must exceed `rounding_error`."""
     # The part of the weights that no loss depends on has its minimum in closed form.
     weights = -objective.loss.split(objective.linear)[1] / objective.regularisation
     stride = max(1, len(objective.rows) // _SAMPLE)

@@ -22,16 +22,12 @@ _OUTPUT_RATIO = 10.0
 
 @dataclass(frozen=True)
 class Perturbation(ABC):
-    """A mechanism for convex training.
-
-    Args:
-        multiplier: noise multiplier σ in [1e-3, 1e6]; None until the plan is calibrated.
-    """
+    """A mechanism for convex training."""
 
     ADJACENCIES: ClassVar[tuple[str, ...]]
     PERTURBS_OBJECTIVE: ClassVar[bool]
 
-    multiplier: float | None = None
+    multiplier: float | None = None  # σ in [1e-3, 1e6]; None until the plan is calibrated
 
     def __post_init__(self) -> None:
         low, high = MULTIPLIER_RANGE
@@ -48,13 +44,7 @@ class Perturbation(ABC):
 
     @abstractmethod
     def sensitivity(self, loss: ConvexLoss, regularisation: float, tolerance: float) -> float:
-        """Return the largest L2 distance that one example can move what the last query noises.
-
-        Args:
-            loss: the loss.
-            regularisation: Λ.
-            tolerance: γ, largest norm of the gradient at the minimiser.
-        """
+        """Return the largest L2 distance that one example can move what the last query noises; γ is the tolerance."""
 
     @abstractmethod
     def delta(self, epsilon: float, loss: ConvexLoss, regularisation: float, adjacency: str) -> float:
@@ -66,11 +56,7 @@ class Perturbation(ABC):
 
     @abstractmethod
     def check(self, loss: ConvexLoss, regularisation: float, epsilon: float) -> None:
-        """Refuse a target ε that no noise reaches.
-
-        Raises:
-            InvalidArgumentError: names the smallest regularisation.
-        """
+        """Refuse a target ε that no noise reaches; the error names the smallest regularisation."""
 
     def _known(self) -> float:
         if self.multiplier is None:

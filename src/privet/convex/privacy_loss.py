@@ -36,10 +36,9 @@ _MARGIN = 1 + 1e-9
 
 
 def composed_delta(epsilon: float, *, mu: float, tails: int, log_determinant: float, output_mu: float = 0.0) -> float:
-    """Return an upper bound on δ at ε of objective perturbation and the noise on its minimiser.
+    """Return an upper bound on δ at ε ≥ 0 of objective perturbation and the noise on its minimiser.
 
     Args:
-        epsilon: ε ≥ 0.
         mu: µ > 0, the largest gradient L over the standard deviation s of b.
         tails: T ≥ 1.
         log_determinant: J ≥ 0.
@@ -52,9 +51,6 @@ def composed_delta(epsilon: float, *, mu: float, tails: int, log_determinant: fl
         Redberg, Koskela, Wang 2023, "Improving the Privacy and Practicality of Objective Perturbation for Differentially Private
         Linear Learners", privacy profile for generalised linear models, which is this formula for T = 2 and µ₂ = 0. The bound for
         T directions, and the signs of the losses here, which save a factor of two in δ for two classes, follow the same proof.
-
-    >>> 1.7e-4 < composed_delta(1.0, mu=0.3, tails=1, log_determinant=0.1) < 1.8e-4
-    True
     """
     room = epsilon - log_determinant - mu**2 / 2
     least = _gaussian_delta(np.array([room]), output_mu)[0]
@@ -64,7 +60,7 @@ def composed_delta(epsilon: float, *, mu: float, tails: int, log_determinant: fl
 
 
 def composed_epsilon(delta: float, *, mu: float, tails: int, log_determinant: float, output_mu: float = 0.0) -> float:
-    """Return an upper bound on ε at δ; arguments as for `composed_delta`, with δ in (0, 1).
+    """Return an upper bound on ε at δ in (0, 1); arguments as for `composed_delta`.
 
     >>> round(composed_epsilon(1e-5, mu=0.2, tails=2, log_determinant=0.05), 2)
     0.81

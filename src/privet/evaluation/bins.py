@@ -28,15 +28,6 @@ class BinTable:
 
     Bin b covers [edges[b], edges[b+1]); the last bin is closed, so that it includes a confidence of 1.0.
 
-    Args:
-        edges: M + 1 increasing numbers from 0 to 1.
-        counts: number of examples in each of the M bins.
-        hits: number of these examples for which the event occurred.
-        confidence: sum of their predicted probabilities.
-
-    Raises:
-        InvalidArgumentError: the edges do not increase from 0 to 1, or the columns do not have M entries.
-
     >>> table = tabulate([0.9, 1.0, 0.55, 0.6], [True, True, False, True], equal_width(2))
     >>> table.counts, table.hits
     ((0, 4), (0, 3))
@@ -44,10 +35,10 @@ class BinTable:
     (0.0125, (0, 8))
     """
 
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-    hits: tuple[int, ...]
-    confidence: tuple[float, ...]
+    edges: tuple[float, ...]  # M + 1 increasing numbers from 0 to 1
+    counts: tuple[int, ...]  # number of examples in each of the M bins
+    hits: tuple[int, ...]  # number of these for which the event occurred
+    confidence: tuple[float, ...]  # sum of their predicted probabilities
 
     def __post_init__(self) -> None:
         if not _is_increasing(self.edges) or self.edges[0] != 0 or self.edges[-1] != 1:
@@ -73,27 +64,18 @@ class BinTable:
 
     @property
     def expected_error(self) -> float:
-        """ECE: mean of |gap| over bins, weighted by their examples; NaN without examples.
-
-        Source: Naeini, Cooper, Hauskrecht 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks", Eq. 3.
-        """
+        """ECE: mean of |gap| over bins, weighted by their examples; NaN without examples (Guo et al. 2017, Eq. 3)."""
         return self._mean(np.abs)
 
     @property
     def maximum_error(self) -> float:
-        """MCE: largest |gap| of a non-empty bin; NaN without examples.
-
-        Source: Guo et al. 2017, Eq. 5.
-        """
+        """MCE: largest |gap| of a non-empty bin; NaN without examples (Guo et al. 2017, Eq. 5)."""
         gaps = np.abs(self.gaps[np.asarray(self.counts) > 0])
         return float(gaps.max()) if len(gaps) else math.nan
 
     @property
     def root_mean_square_error(self) -> float:
-        """RMSCE: root of the mean squared gap over bins, weighted by their examples; NaN without examples.
-
-        Source: Kumar, Liang, Ma 2019, "Verified Uncertainty Calibration", Definition 2.1 with p = 2.
-        """
+        """RMSCE: root of the mean squared gap over bins, weighted by their examples (Kumar, Liang, Ma 2019, Definition 2.1)."""
         return math.sqrt(self._mean(np.square))
 
     def _mean(self, size: np.ufunc) -> float:
@@ -101,11 +83,7 @@ class BinTable:
         return float(size(self.gaps[filled]) @ np.asarray(self.counts)[filled] / self.examples) if filled.any() else math.nan
 
     def __add__(self, other: Self) -> Self:
-        """Return the table of the examples of both tables.
-
-        Raises:
-            InvalidArgumentError: the tables have different edges.
-        """
+        """Return the table of the examples of both tables, which must have equal edges."""
         if self.edges != other.edges:
             raise InvalidArgumentError("edges", other.edges, f"those of the other table, {self.edges}")
         return type(self)(
@@ -198,13 +176,9 @@ def top_label(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float
 
 
 def class_wise(labels: ArrayLike, probabilities: ArrayLike, edges: Sequence[float] | None = None) -> tuple[BinTable, ...]:
-    """Return one table per class: its probability, and whether it is the label.
+    """Return one table per class: its probability, and whether it is the label; arguments as for `top_label`.
 
-    The class-wise ECE is the mean of the ECEs of these tables.
-
-    Args: as for `top_label`.
-
-    Source: Kull et al. 2019, "Beyond temperature scaling", Eq. 5.
+    The class-wise ECE is the mean of the ECEs of these tables (Kull et al. 2019, "Beyond temperature scaling", Eq. 5).
     """
     targets, claimed = _check_shapes(labels, probabilities)
     return tuple(tabulate(claimed[:, label], targets == label, edges) for label in range(claimed.shape[1]))

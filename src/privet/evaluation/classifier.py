@@ -60,8 +60,7 @@ def evaluate(
     evaluates on public test sets only.
 
     Args:
-        model: maps a batch of inputs to logits of shape (B, classes). It is not changed: each submodule gets its training flag
-            back, even after an exception.
+        model: maps a batch of inputs to logits of shape (B, classes). It is not changed.
         dataset: pairs of an input tensor and a label in [0, classes).
         batch_size: examples per forward pass, ≥ 1; changes memory and speed, not the result.
         device: device of the model, to which inputs are moved; None for the device of the model's first parameter.
@@ -70,14 +69,6 @@ def evaluate(
         groups: group of each example, in the order of the data set; None for no groups.
         resamples: number of bootstrap resamples for the intervals; 0 for no intervals, 1000 is typical. Accuracy has the Wilson
             interval.
-
-    Returns:
-        Accuracy, mean negative log-likelihood in nats (summed in float64), Brier score, confusion counts, calibration (ECE, MCE,
-        RMSCE and their table) and number of examples; intervals and accuracy by group if requested.
-
-    Raises:
-        InvalidArgumentError: the data set is empty, an argument is out of range, the outputs are not of shape (B, classes), a
-            label is not one of the classes, or `groups` does not have one entry per example.
 
     >>> test = torch.utils.data.TensorDataset(torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4))
     >>> found = evaluate(nn.Identity(), test, groups=["left", "right"] * 6)

@@ -52,11 +52,7 @@ class Display(ABC):
 
 @dataclass
 class TableDisplay(Display):
-    """Figure of a bin table.
-
-    Args:
-        table: the table.
-    """
+    """Figure of a bin table."""
 
     table: BinTable
 
@@ -64,14 +60,7 @@ class TableDisplay(Display):
     def from_predictions(
         cls, labels: ArrayLike, probabilities: ArrayLike, *, edges: Sequence[float] | None = None, ax: Axes | None = None
     ) -> Self:
-        """Return the drawn display of a classifier's predictions.
-
-        Args:
-            labels: (N,) classes.
-            probabilities: (N, K) probabilities of all classes.
-            edges: edges of the bins; None for 15 bins of equal width.
-            ax: axes to draw on; None for a new figure.
-        """
+        """Return the drawn display of a classifier's predictions, (N,) labels and (N, K) probabilities; by default of 15 bins."""
         return cls(cls._tabulate(labels, probabilities, edges)).plot(ax)
 
     @classmethod

@@ -31,17 +31,11 @@ _USERS_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Scores:
-    """What is measured on each held-out example.
-
-    Args:
-        names: names of the scores.
-        score: (outputs (B, K), targets (B,)) → (B, d) scores, which are clipped to [0, 1]. What is not a number becomes `worst`.
-        worst: the worst value of each score, 0 or 1.
-    """
+    """What is measured on each held-out example."""
 
     names: tuple[str, ...]
-    score: Callable[[Tensor, Tensor], Tensor]
-    worst: tuple[float, ...]
+    score: Callable[[Tensor, Tensor], Tensor]  # (outputs (B, K), targets (B,)) → (B, d), clipped to [0, 1]
+    worst: tuple[float, ...]  # 0 or 1 for each score, in place of what is not a number
 
     @property
     def bound(self) -> float:
@@ -57,10 +51,8 @@ def classification_scores() -> Scores:
 def regression_scores(restore: Callable[[NDArray[np.float64]], NDArray[np.float64]], width: float) -> Scores:
     """Return the absolute error over the width of the target's bounds, and its square.
 
-    Args:
-        restore: scaled outputs or targets (N,) → numbers in the target's units, within its bounds.
-        width: upper minus lower bound, > 0. Outputs and targets are within the bounds, so that no error is larger, and clipping
-            loses nothing. A missing target counts as an error of the whole width.
+    `restore` maps scaled outputs or targets (N,) to numbers within the target's bounds, so that no error is larger than `width`
+    and clipping loses nothing. A missing target counts as an error of the whole width.
     """
 
     positive("width", width)
@@ -82,11 +74,7 @@ def _correct(outputs: Tensor, targets: Tensor) -> Tensor:
 def score_entries(model: nn.Module, entries: Dataset[Any], scores: Scores, device: torch.device | str | None = None) -> Tensor:
     """Return the contribution of every held-out entry, (N, d) float64 on the CPU, each within `scores.bound` in L2 norm.
 
-    Args:
-        model: evaluated without gradients and not changed.
-        entries: examples as a `TensorDataset` of inputs and targets, or `Users`, whose score is the mean over their examples.
-        scores: what is measured.
-        device: device of the model; None for the device of its parameters.
+    A user's score is the mean over the user's examples.
 
     Guarantee:
         All shapes depend on public numbers only, and nothing raises because of a value. An entry's contribution depends on that
@@ -122,27 +110,16 @@ def _score_users(model: nn.Module, users: Users, scores: Scores, device: torch.d
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutEstimate:
-    """The released result of the final model on held-out private entries.
+    """The released result of the final model on held-out private entries."""
 
-    Args:
-        task: "classification" or "regression".
-        metrics: metric → estimate: "accuracy", or "mean_absolute_error" and "root_mean_squared_error" in the target's units.
-        intervals: metric → 95 % interval, for sampling and noise together.
-        examples: public number of held-out entries.
-        unit: their kind: "example" or "user".
-        epsilon: ε of this release alone, at `delta`.
-        delta: δ.
-        noise_multiplier: standard deviation of the noise over the bound on one entry's contribution.
-    """
-
-    task: str
-    metrics: Mapping[str, float]
-    intervals: Intervals = field(default_factory=dict)
-    examples: int
-    unit: str
-    epsilon: float
+    task: str  # "classification" or "regression"
+    metrics: Mapping[str, float]  # "accuracy", or "mean_absolute_error" and "root_mean_squared_error" in the target's units
+    intervals: Intervals = field(default_factory=dict)  # 95 %, for sampling and noise together
+    examples: int  # public number of held-out entries
+    unit: str  # "example" or "user"
+    epsilon: float  # of this release alone, at `delta`
     delta: float
-    noise_multiplier: float
+    noise_multiplier: float  # noise over the bound on one entry's contribution
 
     def to_dict(self) -> dict[str, Any]:
         """Return values for standard JSON, from which `from_dict` restores an equal estimate."""
@@ -159,18 +136,9 @@ class HeldOutEstimate:
 def estimate(
     task: str, noised: Sequence[float], *, examples: int, noise_multiplier: float, width: float = 1.0, confidence: float = 0.95
 ) -> tuple[dict[str, float], Intervals]:
-    """Return metrics and their intervals from the noised sum of contributions: post-processing, which costs nothing.
+    """Return metrics and 95 % intervals (as in `HeldOutEstimate`) from the noised sum of contributions (d,), by post-processing.
 
-    Args:
-        task: "classification" or "regression", whose errors are over the width of the target's bounds.
-        noised: (d,) the released sum.
-        examples: public number of held-out entries, ≥ 1.
-        noise_multiplier: standard deviation of the noise over the bound on one entry's contribution.
-        width: for regression: upper minus lower bound of the target.
-        confidence: coverage probability of each interval, in (0, 1).
-
-    Returns:
-        As `HeldOutEstimate.metrics` and `.intervals`.
+    `noise_multiplier` is over the bound on one entry's contribution, and `width` is that of the target's bounds.
 
     >>> metrics, intervals = estimate("classification", [40.0], examples=100, noise_multiplier=2.0)
     >>> metrics, [round(end, 3) for end in intervals["accuracy"]]

@@ -16,21 +16,7 @@ from privet.errors import InvalidArgumentError, between, count, real
 
 
 def wilson_interval(proportion: float, examples: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the Wilson score interval of a proportion observed on independent examples.
-
-    Args:
-        proportion: observed proportion, in [0, 1].
-        examples: number of examples, ≥ 1.
-        confidence: coverage probability, in (0, 1).
-
-    Returns:
-        The lower and upper ends, both in [0, 1].
-
-    Raises:
-        InvalidArgumentError: an argument is outside its range.
-
-    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
-    """
+    """Return the Wilson (1927) score interval of a proportion in [0, 1] observed on independent examples."""
     share, n = real("proportion", proportion), count("examples", examples)
     if not 0 <= share <= 1:
         raise InvalidArgumentError("proportion", proportion, "from 0 to 1", "Divide counts by the number of examples.")
@@ -38,22 +24,10 @@ def wilson_interval(proportion: float, examples: int, confidence: float = 0.95) 
 
 
 def noisy_interval(mean: float, examples: int, deviation: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of the expectation of a quantity in [0, 1], from a mean that was released with Gaussian noise.
+    """Return the score interval of the expectation of a quantity in [0, 1], from a mean released with Gaussian noise on it.
 
     It is the Wilson interval with the variance of the noise added: all p with (mean − p)² ≤ z²·(p(1 − p)/N + deviation²). For any
     quantity in [0, 1], p(1 − p) is the largest variance, so the interval is conservative for others than yes or no.
-
-    Args:
-        mean: released mean, clipped to [0, 1].
-        examples: number N ≥ 1 of independent examples in the mean.
-        deviation: standard deviation of the noise on the mean, ≥ 0; without noise, this is `wilson_interval`.
-        confidence: coverage probability, in (0, 1).
-
-    Returns:
-        The lower and upper ends, both in [0, 1].
-
-    Raises:
-        InvalidArgumentError: an argument is outside its range.
 
     >>> [round(end, 3) for end in noisy_interval(0.8, 1000, 0.01)]
     [0.767, 0.83]
@@ -76,7 +50,7 @@ def bootstrap_interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[Any, Any]:
-    """Return the basic bootstrap interval of a statistic of independent examples.
+    """Return the basic bootstrap interval of a statistic of independent examples, shaped like the statistic.
 
     The basic interval [2θ − q_high, 2θ − q_low] corrects the bias of the statistic, which the percentile interval doubles:
     calibration errors are biased upwards. It therefore need not contain the estimate itself.
@@ -86,13 +60,7 @@ def bootstrap_interval(
         columns: one row for each of N ≥ 1 examples, in the same order.
         resamples: number of bootstrap samples, each of N examples drawn with replacement, ≥ 2.
         confidence: approximate coverage probability, in (0, 1).
-        seed: seed of the resampling; the same arguments give the same interval.
-
-    Returns:
-        The lower and upper ends, each shaped like the statistic.
-
-    Raises:
-        InvalidArgumentError: an argument is outside its range, or the columns have different lengths.
+        seed: seed of the resampling.
 
     Source: Davison, Hinkley 1997, "Bootstrap Methods and their Application", Eq. 5.6.
 

@@ -28,14 +28,8 @@ def iterate_outputs(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the model's outputs and the labels of each batch, in evaluation mode and without gradients, on the CPU.
 
-    Args:
-        model: not changed: each submodule gets its training flag back, even after an exception.
-        dataset: (input, label) pairs, at least one.
-        batch_size: examples per forward pass, ≥ 1; changes memory and speed, not the result.
-        device: device of the model, to which inputs are moved; None for the device of the model's first parameter.
-
-    Raises:
-        InvalidArgumentError: the data set is empty, or the batch size is not a positive integer.
+    The model is not changed: each submodule gets its training flag back, even after an exception. By default, inputs are moved
+    to the device of its first parameter.
     """
     count("batch_size", batch_size)
     if len(dataset) == 0:

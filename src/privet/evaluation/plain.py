@@ -10,11 +10,7 @@ from typing import Any
 
 
 def to_plain(value: Any) -> Any:
-    """Return the value with tuples as lists, and infinity and NaN, which standard JSON lacks, as strings that float() reads.
-
-    >>> to_plain({"loss": float("inf"), "table": ((1, 2), (3, 4))})
-    {'loss': 'inf', 'table': [[1, 2], [3, 4]]}
-    """
+    """Return the value with tuples as lists, and infinity and NaN, which standard JSON lacks, as strings that float() reads."""
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

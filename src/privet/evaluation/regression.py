@@ -37,13 +37,6 @@ def evaluate_regression(
         batch_size, device, resamples: as for `evaluate`.
         restore: scaled outputs or targets (N,) → numbers in the target's unit, such as `Schema.decode`; None to compare as given.
 
-    Returns:
-        Mean squared error, mean absolute error and R², computed in float64, with 95 % intervals if requested.
-
-    Raises:
-        InvalidArgumentError: the data set is empty, an argument is out of range, or outputs or targets are not one number per
-            example.
-
     >>> test = torch.utils.data.TensorDataset(torch.tensor([[1.0], [2.0]]), torch.tensor([1.5, 4.0]))
     >>> evaluate_regression(nn.Identity(), test).mean_absolute_error
     1.25

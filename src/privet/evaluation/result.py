@@ -18,13 +18,7 @@ Intervals = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class GroupAccuracy:
-    """Accuracy of a classifier on a group of examples.
-
-    Args:
-        group: name of the group.
-        examples: number of examples, ≥ 1.
-        correct: number of examples that were classified correctly.
-    """
+    """Accuracy of a classifier on a group of examples."""
 
     group: str
     examples: int
@@ -100,14 +94,7 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the evaluation from the result of `to_dict`.
-
-        Args:
-            values: the dictionary, from `to_dict` or read from JSON.
-
-        Raises:
-            InvalidArgumentError: a field is missing, or the fields contradict each other.
-        """
+        """Return the evaluation from the result of `to_dict`; refuses missing or contradictory fields."""
         return cls(**_decode(cls, values))
 
 

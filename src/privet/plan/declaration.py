@@ -41,15 +41,9 @@ _QUERIES: dict[str, type[Any]] = {"holdout": Holdout, "class_counts": ClassCount
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration(PrivacyMechanism):
-    """A mechanism and the sum that it releases: the fields of a plan; see `privet.Plan`.
+    """A mechanism and the sum that it releases: the fields of a plan; see `privet.Plan`."""
 
-    Attributes:
-        BASES: field → base class of its values. `privet.register` adds a user's kinds.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or arguments cannot be combined.
-    """
-
+    # Field → base class of its values. `privet.register` adds a user's kinds.
     BASES: ClassVar[dict[str, type[Any]]] = {
         "sampling": Scheme,
         "clipping": Rule,
@@ -140,10 +134,8 @@ class Declaration(PrivacyMechanism):
     def gradient_deviations(self) -> Factors:
         """Return the standard deviation σ·sensitivity/B of the noise on the divided gradient's coordinates at every step, (T,).
 
-        It is that of parameters whose noise scale is 1; rounding to the grid adds less than one part in 10⁴.
-
-        Raises:
-            InvalidArgumentError: the rule adapts its bound to released values, so it is not known in advance.
+        It is that of parameters whose noise scale is 1; rounding to the grid adds less than one part in 10⁴. A rule that adapts
+        its bound to released values is refused.
         """
         if self.clipping.adaptive:
             raise InvalidArgumentError(
@@ -170,10 +162,7 @@ class Declaration(PrivacyMechanism):
         return (*counts, *self.step_events(steps))
 
     def parts(self, steps: int | None = None) -> tuple[tuple[Release, ...], ...]:
-        """Return the releases on each disjoint part of the data: those of `events`, and that on held-out entries, if any.
-
-        The total ε is the largest of any part, by the argument of `Holdout`.
-        """
+        """Return the releases on each disjoint part of the data: `events`, and that on held-out entries, if any (see `Holdout`)."""
         training = self.events(steps)
         return (training,) if self.holdout is None else (training, (self.holdout.event,))
 

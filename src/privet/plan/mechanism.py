@@ -25,13 +25,9 @@ from privet.schedules import Factors, Schedule, factors_of, is_constant
 @add
 @dataclass(frozen=True)
 class Epochs:
-    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps, as the sampling scheme counts them.
+    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps, as the sampling scheme counts them."""
 
-    Args:
-        epochs: > 0; one epoch uses every example once: in expectation or, for epoch-based schemes, exactly.
-    """
-
-    epochs: float
+    epochs: float  # > 0
 
     def __post_init__(self) -> None:
         positive("steps.epochs", self.epochs)
@@ -62,13 +58,7 @@ class _Tabulated:
 class PrivacyMechanism(_Tabulated):
     """Noised sums over sampled examples, regardless of the summands: everything that determines ε.
 
-    A `privet.Plan` is a mechanism that also states the summands and their clipping.
-
-    Args:
-        examples, sampling, steps, delta, adjacency, noise, unit: as for `privet.Plan`.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or arguments cannot be combined.
+    A `privet.Plan` is a mechanism that also states the summands and their clipping; arguments are as there.
 
     >>> from privet.sampling import Poisson
     >>> asked = PrivacyMechanism(examples=60_000, sampling=Poisson(256), steps=3515, delta=1e-5, noise=Gaussian(multiplier=1.1))
@@ -157,11 +147,7 @@ class PrivacyMechanism(_Tabulated):
 
     @property
     def total_steps(self) -> int:
-        """Number of steps T.
-
-        Raises:
-            InvalidArgumentError: `steps` is None; call `calibrate`.
-        """
+        """Number of steps T; refused while `steps` is None."""
         if self.steps is None:
             raise InvalidArgumentError(
                 "steps", None, "a number or privet.epochs(n)", "Call .calibrate(epsilon=...) to solve for it."
@@ -172,11 +158,7 @@ class PrivacyMechanism(_Tabulated):
 
     @property
     def noise_multiplier(self) -> float:
-        """σ, noise standard deviation over sensitivity.
-
-        Raises:
-            InvalidArgumentError: the noise has no multiplier yet.
-        """
+        """σ, noise standard deviation over sensitivity; refused while the noise has none."""
         if self.noise.multiplier is None:
             raise InvalidArgumentError(
                 "noise.multiplier",
@@ -201,10 +183,7 @@ class PrivacyMechanism(_Tabulated):
         return tuple(reason for reason, holds in reasons.items() if holds)
 
     def multipliers(self) -> Factors:
-        """Return the noise multiplier of every step, (T,): noise standard deviation over that step's sensitivity.
-
-        For correlated noise, it is that of the fresh noise, Z, which includes the sensitivity of C.
-        """
+        """Return the noise multiplier of every step, (T,), over that step's sensitivity; for correlated noise, that of Z."""
         return self._multipliers(self.total_steps)
 
     def events(self, steps: int | None = None) -> tuple[Release, ...]:
@@ -233,11 +212,7 @@ class PrivacyMechanism(_Tabulated):
         return float(np.linalg.norm(multipliers))
 
     def check_covered(self) -> None:
-        """Refuse a sampling scheme without an accountant, unless there is no privacy anyway. Training checks this first.
-
-        Raises:
-            InvalidArgumentError: the message names the scheme and the fix.
-        """
+        """Refuse a sampling scheme without an accountant, unless there is no privacy anyway; the error names the fix."""
         if not self.reasons_for_no_privacy:
             check_installed(self.events())
 
@@ -250,9 +225,8 @@ class PrivacyMechanism(_Tabulated):
             steps: number of releases to count.
 
         Raises:
-            InvalidArgumentError: the accountant, or every accountant, has no bound for these releases and this adjacency;
-                `privet.accounting.compare` lists those that have one. For shuffled batches, the message states the error of
-                accounting for them as Poisson sampling.
+            InvalidArgumentError: no bound is known for these releases and this adjacency; `privet.accounting.compare` lists those
+                that have one. For shuffled batches, the message states the error of accounting for them as Poisson sampling.
         """
         choice("accountant", accountant, ACCOUNTANTS)
         spent = math.inf
@@ -269,21 +243,13 @@ class PrivacyMechanism(_Tabulated):
 
 
 def check_type(name: str, value: object, base: type[Any], example: str) -> None:
-    """Refuse a value that is not an instance of a class.
-
-    Raises:
-        InvalidArgumentError: the message gives an example of an allowed value.
-    """
+    """Refuse a value that is not an instance of a class."""
     if not isinstance(value, base):
         raise InvalidArgumentError(name, value, f"a value such as {example}")
 
 
 def check_own(name: str, value: object, example: str) -> None:
-    """Refuse a kind derived from one of those that only Privet defines: its methods would run unseen by the accountant.
-
-    Raises:
-        InvalidArgumentError: the message names the kind.
-    """
+    """Refuse a kind derived from one of those that only Privet defines: its methods would run unseen by the accountant."""
     kind = type(value)
     if PARTS.get(kind.__name__) is not kind:
         raise InvalidArgumentError(

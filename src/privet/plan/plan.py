@@ -65,8 +65,7 @@ class Plan(Declaration):
 
         Args:
             epsilon: target ε > 0, never exceeded.
-            accountant: the accountant whose ε must meet the target, any upper bound; default: the tightest that
-                is sound at this δ.
+            accountant: whose ε must meet the target, any upper bound; default: the tightest.
 
         Raises:
             InvalidArgumentError: both or neither are open, or the target cannot be met.
@@ -74,12 +73,7 @@ class Plan(Declaration):
         return calibrate(self, epsilon, accountant)
 
     def guarantee(self, *, steps: int | None = None, accountant: str | None = None) -> Guarantee:
-        """Return the guarantee of this plan after `steps` steps (default: all).
-
-        Args:
-            steps: number of releases to count.
-            accountant: the accountant whose ε is stated; default: the tightest bound that is sound at this δ.
-        """
+        """Return the guarantee of this plan after `steps` steps (default: all), by an accountant (default: the tightest)."""
         return build_guarantee(self, steps, accountant)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,11 +108,7 @@ class Plan(Declaration):
         return plan
 
     def check_readable(self) -> None:
-        """Refuse a plan that its JSON cannot restore: its run could spend privacy, but not be resumed.
-
-        Raises:
-            InvalidArgumentError: the message names the part of an unregistered kind, or the part that its JSON changes.
-        """
+        """Refuse a plan that its JSON cannot restore: its run could spend privacy, but not be resumed."""
         for each in fields(self):
             check_registered(f"plan.{each.name}", getattr(self, each.name))
         try:

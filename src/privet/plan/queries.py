@@ -21,9 +21,6 @@ from privet.errors import InvalidArgumentError, count, positive, real
 class Query:
     """A noisy sum over the entries of one part of the data: examples, users or groups, according to the plan's unit.
 
-    Args:
-        multiplier: standard deviation of the noise over the largest norm C of one entry's contribution, in [1e-3, 1e6].
-
     Guarantee:
         Adding or removing an entry moves the sum by at most C; replacing one moves it by at most 2C. Accountants assume this
         sensitivity for `Event(1.0, multiplier)`.
@@ -32,7 +29,7 @@ class Query:
     NAME: ClassVar[str]  # in the ledger
     OPTION: ClassVar[str] = "epsilon"  # name of its ε in errors
 
-    multiplier: float
+    multiplier: float  # noise over the largest norm C of one entry's contribution, in [1e-3, 1e6]
 
     def __post_init__(self) -> None:
         low, high = MULTIPLIER_RANGE
@@ -46,13 +43,7 @@ class Query:
 
     @classmethod
     def calibrate(cls, epsilon: float, *, delta: float, adjacency: str = "add-remove", **fields: int) -> Self:
-        """Return the query with the least noise that is (ε, δ)-private by itself.
-
-        Args:
-            epsilon: ε > 0 of the query, never exceeded.
-            delta: δ in (0, 1), the plan's.
-            adjacency: how neighbouring data sets differ, as for the plan.
-            fields: the other fields of the query.
+        """Return the query with the least noise that is (ε, δ)-private by itself; `fields` are its other fields.
 
         >>> round(Holdout.calibrate(0.1, delta=1e-5, examples=500).multiplier, 1)
         30.7
@@ -70,7 +61,7 @@ class Holdout(Query):
     """The result of the final model on held-out entries, which no step uses; for `Plan(holdout=...)`.
 
     Args:
-        multiplier: as for `Query`.
+        multiplier: standard deviation of the noise over the largest norm of one entry's contribution, in [1e-3, 1e6].
         examples: public number of held-out entries, ≥ 1; those of the plan's `examples` are not among them.
 
     Guarantee:
@@ -82,12 +73,10 @@ class Holdout(Query):
         * in the held-out part: the model has the same distribution for both neighbours; given the model, the released result is a
           Gaussian mechanism and satisfies the ε of the query.
 
-        So for every division the total is at most the larger of the two ε at the same δ. This also holds on average over
-        divisions, because the hockey-stick divergence is jointly convex (parallel composition; McSherry 2009, Theorem 4). The two
-        ε do not add up, because no entry is in both parts. The distribution of the subset does not depend on the order of the
-        entries, so the argument also covers an added or replaced entry that moves others to new positions, as for users sorted by
-        name. For add-remove neighbours, the missing entry leaves an empty place in its part: numbers of entries are public, as
-        everywhere in a plan.
+        So for every division the total is at most the larger of the two ε at the same δ, and also on average over divisions,
+        because the hockey-stick divergence is jointly convex (McSherry 2009, Theorem 4). The distribution of the subset does not
+        depend on the order of the entries, so an added or replaced entry may move others to new positions, as for users sorted by
+        name. For add-remove neighbours, the missing entry leaves an empty place in its part: numbers of entries are public.
     """
 
     NAME: ClassVar[str] = "holdout"

@@ -11,19 +11,9 @@ _STRENGTHS = {"objective": 4.0, "output": 64.0}
 
 
 def choose_regularisation(mechanism: str, epsilon: float | None) -> float:
-    """Return Λ for the sum of the losses of rows of norm at most 1.
+    """Return Λ for the sum of the losses of rows of norm at most 1; ε = None counts as 1. Only the target is used, no data.
 
     Noise on the objective moves the weights by about σ·L/(H + Λ) in a direction of curvature H, and σ grows as 1/ε; noise on the
     minimiser is σ·L/Λ in all directions, which calls for more.
-
-    Args:
-        mechanism: "objective" or "output".
-        epsilon: target ε > 0; None if it is not known, which counts as 1.
-
-    Guarantee:
-        Only the target is used, so the choice costs no privacy.
-
-    >>> choose_regularisation("objective", 2.0)
-    2.0
     """
     return _STRENGTHS[choice("mechanism", mechanism, _STRENGTHS)] / positive("epsilon", 1.0 if epsilon is None else epsilon)

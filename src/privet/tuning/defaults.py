@@ -49,23 +49,14 @@ _SMALLEST_BATCH, _FEWEST_PASSES = 256, 10
 
 @dataclass(frozen=True)
 class _Family:
-    """Measured constants of some networks.
+    """Measured constants of some networks; pairs are for classification and regression."""
 
-    Args:
-        bound: clip bound C.
-        weight_noise: largest standard deviation of the noise in a parameter at the end, for classification and regression.
-        travel: largest η·C/(1 − m) of a step, for the same.
-        steps: fewest and most steps.
-        reads: number of examples that all steps read together, which is what a run costs.
-        physical_batch_size: examples that go through the model at once.
-    """
-
-    bound: float
-    weight_noise: tuple[float, float]
-    travel: tuple[float, float]
-    steps: tuple[int, int]
-    reads: float
-    physical_batch_size: int
+    bound: float  # clip bound C
+    weight_noise: tuple[float, float]  # largest standard deviation of the noise in a parameter at the end
+    travel: tuple[float, float]  # largest η·C/(1 − m) of a step
+    steps: tuple[int, int]  # fewest and most
+    reads: float  # examples that all steps read together, which is what a run costs
+    physical_batch_size: int  # examples that go through the model at once
 
 
 _LINEAR = _Family(bound=1.0, weight_noise=(0.5, 0.07), travel=(30.0, 3.0), steps=(100, 500), reads=2e6, physical_batch_size=2048)
@@ -89,20 +80,12 @@ _FAMILIES = {
 
 @dataclass(frozen=True)
 class Defaults:
-    """Settings for a run, all from public facts.
+    """Settings for a run, all from public facts."""
 
-    Args:
-        bound: clip bound C of the rule `Flat`, or of another rule.
-        batch_size: expected batch size B, from 1 to the number of examples.
-        steps: number of steps T ≥ 1.
-        momentum: m in [0, 1).
-        physical_batch_size: examples that go through the model at once; does not change the result.
-    """
-
-    bound: float
-    batch_size: float
-    steps: int
-    momentum: float
+    bound: float  # clip bound C
+    batch_size: float  # expected batch size B, from 1 to the number of examples
+    steps: int  # T ≥ 1
+    momentum: float  # m in [0, 1)
     physical_batch_size: int
 
 
@@ -112,18 +95,8 @@ def choose_model(
     """Return the name of a network that this much signal supports.
 
     Images of at least 14 pixels a side get the network "edge-cnn". A table with a schema gets "table", and other inputs "mlp",
-    if N·µ(ε, δ) per input is large enough for a hidden layer; else a linear model, to which noise does the least harm.
-
-    Args:
-        examples: public number of examples N ≥ 1.
-        input_shape: shape of one input.
-        task: "classification" or "regression".
-        schema: whether the inputs are the columns of a table with a schema, scaled to [-1, 1].
-        epsilon: target ε > 0; None if it is not known yet, which counts as 1.
-        delta: δ in (0, 1).
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
+    if N·µ(ε, δ) per input is large enough for a hidden layer; else a linear model, to which noise does the least harm. An unknown
+    ε counts as 1.
 
     >>> choose_model(39_074, (105,), task="classification", schema=True, epsilon=3.0, delta=2.5e-6)
     'table'
@@ -151,7 +124,7 @@ def choose_defaults(
     batch_size: float | None = None,
     reads: float | None = None,
 ) -> Defaults:
-    """Return settings for a run; what is given is kept, and the rest adapts to it.
+    """Return settings for a run; what is given is kept, and the rest adapts to it. Only public facts are used.
 
     Args:
         model: name of the network.
@@ -159,17 +132,9 @@ def choose_defaults(
         task: "classification" or "regression".
         epsilon: target ε > 0; None if it is not known yet, for the fewest steps.
         delta: δ in (0, 1).
-        steps: number of steps, if it is given.
-        epochs: passes over the data in place of `steps`, if they are given.
+        steps, epochs: number of steps, or of passes over the data, if one of them is given.
         batch_size: expected batch size, if it is given.
-        reads: limit on the number of examples that all steps read together, which is what a run costs; for smaller batches,
-            unless these are given or the smallest.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or both steps and epochs are given.
-
-    Guarantee:
-        Only public facts are used, so the choice costs no privacy.
+        reads: limit on the number of examples that all steps read together; for smaller batches, unless these are given.
 
     >>> choose_defaults("logistic", 1437, epsilon=3.0, delta=7e-5)
     Defaults(bound=1.0, batch_size=1437, steps=100, momentum=0.9, physical_batch_size=2048)
@@ -204,23 +169,10 @@ def choose_defaults(
 def choose_learning_rate(
     plan: Plan, model: str, *, task: str = "classification", optimizer: str = "sgd", momentum: float = _MOMENTUM
 ) -> float:
-    """Return the largest learning rate that keeps within the limits on noise and steps.
+    """Return the largest learning rate that keeps within the limits on noise and steps; only public facts are used.
 
     It falls with the noise and, as calibrated noise grows with the steps, about as 1/T. It is the same function of η·C for every
-    clip bound.
-
-    Args:
-        plan: a plan with noise and steps.
-        model: name of the network.
-        task: "classification" or "regression".
-        optimizer: name of the optimizer; "adam-bc" has no rule and gets 0.002, and the noise determines that of "sgld".
-        momentum: m in [0, 1) of SGD.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
-
-    Guarantee:
-        Only the plan and the name of the network are used, so the choice costs no privacy.
+    clip bound. "adam-bc" has no rule and gets 0.002, and the noise determines that of "sgld".
 
     >>> from privet import clipping, sampling
     >>> plan = Plan(examples=1437, sampling=sampling.FullBatch(), steps=100, clipping=clipping.Flat(1.0), delta=7e-5)

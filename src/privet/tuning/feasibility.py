@@ -87,19 +87,13 @@ class Feasibility:
 
 
 def assess(plan: Plan, parameters: int, *, epsilon: float | None = None, simpler: str | None = None) -> Feasibility:
-    """Return the largest signal that a plan allows, with warnings about a plan that is unlikely to work.
+    """Return the largest signal that a plan allows, with warnings about a plan that is unlikely to work; no data is used.
 
     Args:
         plan: a plan with noise and steps.
         parameters: number of trainable parameters d ≥ 1.
         epsilon: ε of the plan, if known; it is computed otherwise.
         simpler: name of a network that this much signal suits better, from `find_simpler_model`; or None.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or no accountant covers the plan.
-
-    Guarantee:
-        Only the plan and the size of the model are used; no data.
 
     >>> from privet import clipping, sampling
     >>> plan = Plan(examples=1437, sampling=sampling.FullBatch(), steps=40, clipping=clipping.Flat(0.1), delta=7e-5)
@@ -146,10 +140,6 @@ def find_simpler_model(
 ) -> str | None:
     """Return the linear network to take in place of one with hidden layers, if the signal is too small for these; else None.
 
-    Args:
-        model: name of the chosen network.
-        examples, input_shape, task, schema, epsilon, delta: as for `privet.tuning.defaults.choose_model`.
-
     >>> find_simpler_model("mlp", 300, (64,), task="classification", schema=False, epsilon=1.0, delta=3e-4)
     'logistic'
     """
@@ -160,11 +150,7 @@ def find_simpler_model(
 
 
 def format_signal(signal: float) -> str:
-    """Return a signal with three digits.
-
-    >>> format_signal(1028.7), format_signal(0.15338)
-    ('1,029', '0.153')
-    """
+    """Return a signal with three digits."""
     return f"{signal:,.0f}" if signal >= 100 else f"{signal:.3g}"
 
 

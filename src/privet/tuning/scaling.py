@@ -66,21 +66,13 @@ def diagonal(
     """Return the settings that are equivalent to a known one by the scaling rule, for every combination of the arguments.
 
     For SGD, η·C·σ/(1−µ) stays constant: the best settings of every row and column of a grid lie on such a diagonal, so a search
-    in two dimensions reduces to one along a line (vary only η at a fixed C) and one along the diagonal. For Adam, η and C
-    decouple: the best η does not depend on C and stays constant.
+    in two dimensions reduces to one along a line (vary only η at a fixed C) and one along the diagonal. For Adam, the best η does
+    not depend on C and stays constant. Choosing among the settings by results on private data costs privacy; see `search`.
 
     Args:
         base: a setting known to be good for its bound, for example from a search over learning rates.
-        bounds: other clip bounds; by default the base's.
-        momenta: other momenta; by default the base's.
-        noise_multipliers: other noise multipliers, for another ε; by default the base's.
+        bounds, momenta, noise_multipliers: other values; by default the base's.
         optimizer: "sgd" or "adam".
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
-
-    Guarantee:
-        None: choosing among the settings by their results on private data costs privacy; see `search`.
 
     Source:
         "Improving Differentially Private SGD via Randomly Sparsified Gradients", App. H.

@@ -31,7 +31,7 @@ class PublicScore:
         function: finished training → score, larger is better.
 
     Guarantee:
-        A function of a released model and public data is post-processing and costs nothing. The caller guarantees that the score
+        A function of a released model and public data is post-processing and costs nothing. The caller sees to it that the score
         uses nothing else.
     """
 
@@ -87,15 +87,12 @@ class TrialResult(Generic[S]):
 
 
 def state_search(plans: Sequence[Plan], *, score: Score, number: TrialDistribution) -> SelectionGuarantee:
-    """Return the guarantee of a search over these plans, without touching data.
+    """Return the guarantee of a search over these plans, from Rényi divergences at the plans' δ, without touching data.
 
     Args:
         plans: one per candidate, with the same examples, adjacency, unit and δ.
         score: score that compares trials.
         number: distribution of the number of trials, such as `privet.tuning.geometric(mean=10)`.
-
-    Returns:
-        The statement, with ε from Rényi divergences at the plans' δ.
 
     Raises:
         InvalidArgumentError: there is no plan, the plans differ in one of these, or the score does not state its cost.
@@ -145,9 +142,6 @@ def calibrate_search(plan: Plan, epsilon: float, *, score: Score, number: TrialD
         plan: plan without a noise multiplier.
         epsilon: target ε > 0 of the search, never exceeded.
         score, number: as for `state_search`.
-
-    Raises:
-        InvalidArgumentError: the plan already has a noise multiplier, or the target cannot be met.
     """
     if plan.noise.multiplier is not None:
         raise InvalidArgumentError("noise.multiplier", plan.noise.multiplier, "left out, so that it can be calibrated")
