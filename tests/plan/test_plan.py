@@ -17,7 +17,6 @@ from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import SOURCES, Gaussian
 from privet.plan import PrivacyMechanism
-from privet.plan.calibration import calibrate
 from privet.plan.mechanism import Epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Piecewise, Table
@@ -409,7 +408,7 @@ def test_a_mechanism_costs_what_a_plan_with_it_costs():
     assert asked.epsilon() == made.epsilon()
     assert asked.epsilon("rdp", steps=7) == made.epsilon("rdp", steps=7)
     assert asked.events() == made.events()
-    solved = calibrate(PrivacyMechanism(**options), 1.3, "rdp")
+    solved = PrivacyMechanism(**options).calibrate(1.3, accountant="rdp")
     assert type(solved) is PrivacyMechanism
     assert solved.noise_multiplier == plan(steps=epochs(3), noise=Gaussian()).calibrate(1.3, accountant="rdp").noise_multiplier
 
@@ -432,7 +431,7 @@ def test_neighbours_that_do_not_suit_are_refused_before_an_accountant_runs(schem
             examples=60_000, sampling=scheme, steps=300, delta=1e-5, adjacency=adjacency, noise=Gaussian(2.3)
         )
         with pytest.raises(InvalidArgumentError, match=rf"^adjacency is '{adjacency}'"):
-            calibrate(dataclasses.replace(asked, noise=Gaussian()), 1.0)
+            dataclasses.replace(asked, noise=Gaussian()).calibrate(1.0)
     with pytest.raises(InvalidArgumentError, match=words):
         asked.epsilon()
 

@@ -29,7 +29,6 @@ from privet.cli.topics import RUN
 from privet.errors import InvalidArgumentError
 from privet.noise import NoiseMechanism
 from privet.plan import Plan
-from privet.plan.plan import FORMAT
 
 # Option that can be a table → the base class of its kinds.
 PLAN_PARTS: dict[str, type[Any]] = {
@@ -63,7 +62,7 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
     if path is None:
         return None
     options = _read(path)
-    if options.get("format") == FORMAT:
+    if options.get("format") == Plan.FORMAT:
         context.obj = Plan.from_dict(options)
         options = asdict(runs.read_setup(path.parent)) if (path.parent / "run.json").exists() else {}
         options.pop("schema", None)  # the plan holds its content
@@ -71,7 +70,7 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
         plan = options.pop("plan")
         if not isinstance(plan, dict):
             raise InvalidArgumentError("--config", plan, "a table with the fields of a plan")
-        context.obj = Plan.from_dict({"format": FORMAT, **plan})
+        context.obj = Plan.from_dict({"format": Plan.FORMAT, **plan})
     options = {name.replace("-", "_"): value for name, value in options.items() if name not in ("defaults", "$schema")}
     tables = {name for name in PLAN_PARTS if isinstance(options.get(name), dict)}
     if tables and isinstance(context.obj, Plan):

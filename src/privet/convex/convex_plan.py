@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "ConvexPlan"]
+__all__ = ["ConvexPlan"]
 
-import json
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
-from privet._utils import documents
-from privet._utils.registry import construct, encode
+from privet._utils.registry import construct
 from privet.accounting.root_finding import smallest_multiplier
 from privet.convex.convex_losses import ConvexLoss, Huber, Logistic
 from privet.convex.minimiser import rounding_error
 from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation, Perturbation
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.noise import SOURCES
+from privet.plan.plan import JsonForm
 
-FORMAT = "convex 1"
 # γ over L: at least the first, which costs nothing, and at most the second.
 _SMALLEST_TOLERANCE, _LARGEST_TOLERANCE = 1e-6, 1e-2
 # ‖b‖ exceeds its standard deviation times √d + 12 with a probability below e⁻⁷².
@@ -29,15 +27,16 @@ _ALLOWED = {
     "loss": "Logistic(classes) or Huber(threshold)",
     "mechanism": "ObjectivePerturbation() or OutputPerturbation()",
 }
-# Field → its kinds. They have no place in the plans of trainings, so the registry of those does not have them.
-_KINDS: dict[str, tuple[type[Any], ...]] = {
-    "loss": (Logistic, Huber),
-    "mechanism": (ObjectivePerturbation, OutputPerturbation),
+
+# Kinds by field and name. They have no place in the plans of trainings, so the registry of those does not have them.
+_KINDS: dict[str, dict[str, type[Any]]] = {
+    "loss": {"Logistic": Logistic, "Huber": Huber},
+    "mechanism": {"ObjectivePerturbation": ObjectivePerturbation, "OutputPerturbation": OutputPerturbation},
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvexPlan:
+class ConvexPlan(JsonForm):
     """A regularised linear model, its loss, and the noise that makes it private.
 
         minimise Σℓ(θ; x, y) + ½Λ‖θ‖²,   where rows x with the intercept are scaled to a norm of at most 1
@@ -69,6 +68,7 @@ class ConvexPlan:
     True
     """
 
+    FORMAT: ClassVar[int | str] = "convex 1"
     BASES: ClassVar[dict[str, type[Any]]] = {"loss": ConvexLoss, "mechanism": Perturbation}
 
     examples: int
@@ -181,36 +181,13 @@ class ConvexPlan:
 
         return replace(self, mechanism=replace(self.mechanism, multiplier=smallest_multiplier(spent, target)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain JSON values."""
-        return {"format": FORMAT, **{field.name: encode(getattr(self, field.name)) for field in fields(self)}}
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the plan as a JSON object; `from_json` gives an equal plan back."""
-        return json.dumps(self.to_dict(), indent=indent)
-
     @classmethod
-    def from_json(cls, text: str) -> ConvexPlan:
-        """Return the plan that `to_json` wrote.
-
-        Raises:
-            InvalidArgumentError: the text is no such plan.
-        """
-        try:
-            values = documents.from_json(text)
-        except documents.DocumentError as error:
-            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            found = values.get("format") if isinstance(values, dict) else values
-            raise InvalidArgumentError("plan.format", found, repr(FORMAT), "It is not the plan of a convex training.")
-        found = {name: value for name, value in values.items() if name != "format"}
-        plan: ConvexPlan = construct(cls, "plan", found | {name: _decode(name, found.get(name)) for name in _KINDS})
-        return plan
-
-
-def _decode(name: str, value: object) -> Any:
-    """Return the loss or the mechanism that `encode` encoded."""
-    kinds = {kind.__name__: kind for kind in _KINDS[name]}
-    fields_of = dict(value) if isinstance(value, dict) else {}
-    kind = kinds[choice(f"plan.{name}.kind", fields_of.pop("kind", None), kinds)]
-    return construct(kind, f"plan.{name}", fields_of)
+    def from_dict(cls, data: object) -> Self:
+        """Return the plan that `to_dict` gave."""
+        values = dict(data) if isinstance(data, dict) else {}
+        for name, kinds in _KINDS.items():
+            if isinstance(values.get(name), dict):
+                part = dict(values[name])
+                kind = kinds[choice(f"plan.{name}.kind", part.pop("kind", None), kinds)]
+                values[name] = construct(kind, f"plan.{name}", part)
+        return super().from_dict(values)

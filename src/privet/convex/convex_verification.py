@@ -9,7 +9,7 @@ from pathlib import Path
 
 from privet._utils.documents import DocumentError, from_json, read_text
 from privet.accounting.rounding import format_up
-from privet.convex.convex_plan import FORMAT, ConvexPlan
+from privet.convex.convex_plan import ConvexPlan
 from privet.ledger import read_history
 from privet.training.directory import LEDGER, PLAN
 
@@ -40,7 +40,7 @@ def read_convex_plan(directory: Path) -> ConvexPlan | None:
         values = from_json(text)
     except DocumentError:
         return None
-    return ConvexPlan.from_json(text) if isinstance(values, dict) and values.get("format") == FORMAT else None
+    return ConvexPlan.from_json(text) if isinstance(values, dict) and values.get("format") == ConvexPlan.FORMAT else None
 
 
 def verify_fit(directory: Path, plan: ConvexPlan) -> VerifiedFit:

@@ -6,7 +6,7 @@ __all__ = ["Declaration"]
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from privet import accounting
 from privet._utils.registry import Part
 from privet.accounting.events import MULTIPLIER_RANGE, Release
 from privet.accounting.privacy_unit import Unit
-from privet.accounting.queries import composed_epsilon
+from privet.accounting.queries import DEFAULT_ACCOUNTANT, composed_epsilon
 from privet.clipping import Projected, Rule
 from privet.clipping.ablations import unbounded
 from privet.errors import InvalidArgumentError, positive
@@ -162,13 +162,30 @@ class Declaration(PrivacyMechanism):
         return (*counts, *self.step_events(steps))
 
     def parts(self, steps: int | None = None) -> tuple[tuple[Release, ...], ...]:
-        """Return the releases on each disjoint part of the data: `events`, and that on held-out entries, if any (see `Holdout`)."""
+        """Return the releases on each disjoint part of the data: `events`, and that on held-out entries (see `Holdout`)."""
         training = self.events(steps)
         return (training,) if self.holdout is None else (training, (self.holdout.event,))
 
     def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
         """Return ε at this δ after `steps` steps (all of them by default) and all queries; as for `PrivacyMechanism`."""
         return max(super().epsilon(accountant, steps=steps), self.holdout_epsilon(accountant))
+
+    def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Self:
+        """Return a new plan that meets (ε, δ) with all queries, as for `PrivacyMechanism`; an unclipped sum meets no target."""
+        if unbounded(self.clipping):
+            fix = "Without one no noise meets a target."
+            raise InvalidArgumentError("clipping", self.clipping, "a rule that bounds what an example contributes", fix)
+        solved = super().calibrate(epsilon, accountant=accountant)
+        held_out = solved.holdout_epsilon(DEFAULT_ACCOUNTANT if accountant is None else accountant)
+        if held_out > epsilon:
+            fix = "The larger of the two is the total."
+            raise InvalidArgumentError("the ε of plan.holdout", held_out, f"at most the target, {epsilon:g}", fix)
+        return solved
+
+    def _simplify(self) -> Self:
+        simpler = super()._simplify()
+        # A table of the bounds of 10⁹ steps says nothing of ε.
+        return simpler if simpler.multiplier_moves else replace(simpler, bound_schedule=Constant())
 
     def holdout_epsilon(self, accountant: str = "pld") -> float:
         """Return ε at this δ of the query on held-out entries alone; 0 without one."""

@@ -5,21 +5,29 @@ from __future__ import annotations
 __all__ = ["Epochs", "PrivacyMechanism", "check_own", "check_type", "epochs"]
 
 import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from privet._utils.registry import PARTS, add
-from privet.accounting.events import ADJACENCIES, Release
+from privet.accounting.events import ADJACENCIES, Release, round_multipliers_down
 from privet.accounting.pld.interop import check_installed
 from privet.accounting.privacy_unit import Unit, find_unit
-from privet.accounting.queries import ACCOUNTANTS, composed_epsilon
+from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, DIRECTIONS, composed_epsilon, composed_multiplier
+from privet.accounting.root_finding import MOST_STEPS, largest_count
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.noise import SOURCES, Correlated, Gaussian, NoiseMechanism, Participation, PastNoise
 from privet.sampling import Scheme
 from privet.sampling.scheme import check_declared
 from privet.schedules import Factors, Schedule, factors_of, is_constant
+
+_GUESSED_PER_OCTAVE = 16
+# If every step has its own multiplier, every step is an entry of a table.
+_MOST_SCHEDULED_STEPS = 2**20
 
 
 @add
@@ -235,6 +243,59 @@ class PrivacyMechanism(_Tabulated):
             spent = composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
         self.sampling.check_adjacency(self.adjacency)
         return spent
+
+    def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Self:
+        """Return a new plan that meets (ε, δ): solve for noise or steps, whichever is open.
+
+        Args:
+            epsilon: target ε > 0, never exceeded.
+            accountant: whose ε must meet the target, any upper bound; default: the tightest.
+
+        Raises:
+            InvalidArgumentError: both or neither are open, or the target cannot be met.
+        """
+        target = positive("epsilon", epsilon)
+        self.sampling.check_adjacency(self.adjacency)
+        by = DEFAULT_ACCOUNTANT if accountant is None else accountant
+        bounds = tuple(name for name, direction in DIRECTIONS.items() if direction == "upper bound")
+        choice("accountant", by, bounds, "Only an upper bound can be a target.")
+        open_noise, open_steps = self.noise.multiplier is None, self.steps is None
+        if open_noise and open_steps:
+            raise InvalidArgumentError(
+                "steps", None, "given when the noise is not", "One of noise and steps is solved for, not both."
+            )
+        if not open_noise and not open_steps:
+            raise InvalidArgumentError(
+                "epsilon", epsilon, "left out when noise and steps are both given",
+                "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for.",
+            )  # fmt: skip
+        if open_steps:
+            return self._solve_for_steps(target, by)
+        multiplier = composed_multiplier(
+            lambda multiplier: self.with_multiplier(multiplier).events(),
+            epsilon=target, delta=self.delta, adjacency=self.adjacency, accountant=by,
+        )  # fmt: skip
+        return self.with_multiplier(multiplier)
+
+    def _solve_for_steps(self, target: float, accountant: str) -> Self:
+        positive("noise.multiplier", self.noise_multiplier, "Without noise no number of steps meets a target.")
+        asked, correlated = self._simplify(), isinstance(self.noise, Correlated)
+
+        def spent(number: int, change: Callable[[Iterable[Release]], Iterable[Release]] = tuple) -> float:
+            events = change(replace(asked, steps=number).events())
+            return composed_epsilon(events, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
+
+        most, start = _MOST_SCHEDULED_STEPS if self.multiplier_moves or correlated else MOST_STEPS, 1
+        if self.multiplier_moves:
+            # With few distinct multipliers, rounded down, the search is fast, and ends at most a few per cent below the solution.
+            coarsely = partial(round_multipliers_down, per_octave=_GUESSED_PER_OCTAVE)
+            with suppress(InvalidArgumentError):  # rounding alone may exceed the target
+                start = min(largest_count(lambda number: spent(number, coarsely), target, most), most - 1)
+        return replace(self, steps=largest_count(spent, target, most, start))
+
+    def _simplify(self) -> Self:
+        """Return a plan with the same ε after any number of steps, which is faster to make."""
+        return replace(self, noise=self.noise.draft) if isinstance(self.noise, Correlated) else self
 
     def _multipliers(self, total: int) -> Factors:
         if isinstance(self.noise, Correlated):

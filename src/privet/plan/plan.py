@@ -6,25 +6,56 @@ so they always agree. Settings that do not change the guarantee (physical batch 
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "Plan"]
+__all__ = ["JsonForm", "Plan"]
 
 import json
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from privet._utils import documents
 from privet._utils.registry import check_registered, construct, encode
 from privet.accounting.guarantee.statement import Guarantee
 from privet.errors import InvalidArgumentError
-from privet.plan.calibration import calibrate
 from privet.plan.declaration import Declaration
 from privet.plan.statement import build_guarantee
 
-FORMAT = 1
+
+class JsonForm:
+    """A frozen dataclass of numbers, text and parts, which its JSON gives back to the last bit."""
+
+    FORMAT: ClassVar[int | str]
+    BASES: ClassVar[dict[str, type[Any]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values."""
+        return {"format": self.FORMAT, **{each.name: encode(getattr(self, each.name)) for each in fields(self)}}  # type: ignore[arg-type]
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the plan as a JSON object; `from_json` gives an equal plan back, to the last bit."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the plan that `to_json` wrote; a text that is not such a plan is refused."""
+        try:
+            data = documents.from_json(text)
+        except documents.DocumentError as error:
+            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
+        return cls.from_dict(data)
+
+    @classmethod
+    def from_dict(cls, data: object) -> Self:
+        """Return the plan that `to_dict` gave."""
+        if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
+            found, fix = data.get("format") if isinstance(data, dict) else data, "It is from another version, or is no such plan."
+            raise InvalidArgumentError("plan.format", found, repr(cls.FORMAT), fix)
+        values = documents.replace_former_values(data)
+        plan: Self = construct(cls, "plan", {name: value for name, value in values.items() if name != "format"}, cls.BASES)
+        return plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Declaration):
+class Plan(JsonForm, Declaration):
     """Everything that the guarantee depends on: data size, sampling, steps, clipping and noise, fixed before any data is read.
 
     Args:
@@ -60,52 +91,11 @@ class Plan(Declaration):
     True
     """
 
-    def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Plan:
-        """Return a new plan that meets (ε, δ): solve for noise or steps, whichever is open.
-
-        Args:
-            epsilon: target ε > 0, never exceeded.
-            accountant: whose ε must meet the target, any upper bound; default: the tightest.
-
-        Raises:
-            InvalidArgumentError: both or neither are open, or the target cannot be met.
-        """
-        return calibrate(self, epsilon, accountant)
+    FORMAT: ClassVar[int | str] = 1
 
     def guarantee(self, *, steps: int | None = None, accountant: str | None = None) -> Guarantee:
         """Return the guarantee of this plan after `steps` steps (default: all), by an accountant (default: the tightest)."""
         return build_guarantee(self, steps, accountant)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain JSON values."""
-        return {"format": FORMAT, **{f.name: encode(getattr(self, f.name)) for f in fields(self)}}
-
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return the plan as a JSON object; `from_json` gives an equal plan back, to the last bit."""
-        return json.dumps(self.to_dict(), indent=indent)
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        """Return the plan that `to_json` wrote.
-
-        Raises:
-            InvalidArgumentError: the text is not a plan, lacks a field without a default, has an unknown one, or another format.
-        """
-        try:
-            data = documents.from_json(text)
-        except documents.DocumentError as error:
-            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
-        return cls.from_dict(data)
-
-    @classmethod
-    def from_dict(cls, data: object) -> Plan:
-        """Return the plan that `to_dict` gave; errors as for `from_json`."""
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            found = data.get("format") if isinstance(data, dict) else data
-            raise InvalidArgumentError("plan.format", found, str(FORMAT), "It was written by another version, or is not a plan.")
-        values = documents.replace_former_values(data)
-        plan: Plan = construct(cls, "plan", {name: value for name, value in values.items() if name != "format"}, cls.BASES)
-        return plan
 
     def check_readable(self) -> None:
         """Refuse a plan that its JSON cannot restore: its run could spend privacy, but not be resumed."""

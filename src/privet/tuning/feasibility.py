@@ -26,7 +26,6 @@ from privet.accounting.classic import gaussian
 from privet.errors import InvalidArgumentError, count
 from privet.noise import Correlated, Gaussian
 from privet.plan import Plan, PrivacyMechanism
-from privet.plan.calibration import calibrate
 from privet.sampling import Poisson
 from privet.tuning.defaults import choose_model
 
@@ -203,11 +202,10 @@ def _larger_batches(plan: Plan) -> Iterator[tuple[int, int]]:
 
 def _calibrate_batch(plan: Plan, epsilon: float, size: int, steps: int) -> float:
     """Return the noise multiplier of Poisson batches of another size at the same ε."""
-    asked = PrivacyMechanism(
+    return PrivacyMechanism(
         examples=plan.examples, sampling=Poisson(size), steps=steps, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit,
         noise=Gaussian(),
-    )  # fmt: skip
-    return calibrate(asked, epsilon).noise_multiplier
+    ).calibrate(epsilon).noise_multiplier  # fmt: skip
 
 
 def _delta_warnings(plan: Plan) -> Iterator[str]:

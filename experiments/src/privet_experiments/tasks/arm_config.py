@@ -15,7 +15,6 @@ from privet.errors import InvalidArgumentError, choice, positive
 from privet.optim import scheduled_learning_rate
 from privet.plan import Plan
 from privet.plan.mechanism import Epochs
-from privet.plan.plan import FORMAT
 from privet.runs.config import Setup
 from privet.schedules import Schedule
 from privet_experiments.features import FEATURES
@@ -121,7 +120,7 @@ class ArmConfig:
         largest = examples // sampling.get("cycle", 1)
         if sampling.get("batch_size", 0) > largest:
             named["sampling"] = {**sampling, "batch_size": largest}
-        return Plan.from_dict({"format": FORMAT, "examples": examples, **named})
+        return Plan.from_dict({"format": Plan.FORMAT, "examples": examples, **named})
 
     @property
     def adaptive(self) -> bool:

@@ -25,7 +25,6 @@ from privet.cli.topics import PRIVACY, SAMPLING
 from privet.errors import InvalidArgumentError, PrivetError, choice
 from privet.noise import Gaussian
 from privet.plan import PrivacyMechanism
-from privet.plan.calibration import calibrate
 
 # Points of the curve δ(ε) in the prose; the JSON output has all.
 _POINTS = 6
@@ -164,7 +163,7 @@ def steps(context: typer.Context, given: StepsOptions) -> None:
 
 def _answer_calibrated(given: QuestionOptions, asked: PrivacyMechanism, epsilon: float, name: str) -> None:
     """Print the noise multiplier or the number of steps that meets a target ε."""
-    plan = calibrate(asked, epsilon, given.accountant)
+    plan = asked.calibrate(epsilon, accountant=given.accountant)
     reached = plan.epsilon(given.accountant)
     found = plan.total_steps if name == "steps" else plan.noise_multiplier
     said = f"{found} steps, for" if name == "steps" else f"noise multiplier {format_up(plan.noise_multiplier, 6)}, for"

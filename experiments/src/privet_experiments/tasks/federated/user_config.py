@@ -11,7 +11,6 @@ from typing import Any
 from privet._utils.registry import encode
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 from privet.plan import Plan
-from privet.plan.plan import FORMAT
 from privet.sampling import Poisson
 
 METHODS = ("federated", "users", "examples", "constant")
@@ -67,7 +66,7 @@ class UserConfig:
         """Return the plan for a number of users or examples, calibrated if the settings have an ε."""
         sampling, unit = Poisson(max(1, round(self.share * units))), _UNITS.get(self.method, "one user")
         made = {"examples": units, "unit": unit, "sampling": encode(sampling), "delta": 1 / (_TIMES * units)}
-        found = Plan.from_dict({"format": FORMAT, **made, **self.plan})
+        found = Plan.from_dict({"format": Plan.FORMAT, **made, **self.plan})
         return found if self.epsilon is None else found.calibrate(self.epsilon)
 
     def rehearsal_of(self, plan: Plan, units: int) -> Plan:
