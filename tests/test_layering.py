@@ -67,8 +67,7 @@ SUBLAYERS = {
         "battery", "plugin",
     ],
     "privet.convex": [
-        "convex_losses", "bounded_rows", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement",
-        "convex_training", "convex_verification",
+        "convex_losses", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement", "convex_training",
     ],
     "privet.federated": [
         "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "cohorts", "server",

@@ -16,11 +16,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
-def test_a_bad_argument_is_refused_by_name(name, value):
-    values = {"sampling_rate": 0.1, "noise_multiplier": 2.3, "steps": 1} | {name: value}
-    with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
-        Event(*values.values())
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_argument_is_refused_by_name(name):
+    for value in REFUSED[name]:
+        values = {"sampling_rate": 0.1, "noise_multiplier": 2.3, "steps": 1} | {name: value}
+        with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
+            Event(*values.values())
 
 
 def test_equal_mechanisms_are_counted_together_in_any_order():

@@ -48,14 +48,6 @@ def test_epsilon_grows_with_everything_that_is_released(accountant, q, sigma, nu
         assert ask(rate=min(1.0, q * by)) * slack >= base
 
 
-@QUIET
-@given(q=st.floats(1e-3, 1.0), sigma=st.floats(0.5, 20.0), number=st.integers(1, 2000), delta=st.floats(1e-8, 1e-2))
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-def test_pld_is_below_rdp(adjacency, q, sigma, number, delta):
-    asked = {"sampling_rate": q, "noise_multiplier": sigma, "steps": number, "delta": delta, "adjacency": adjacency}
-    assert epsilon(**asked) <= epsilon(**asked, accountant="rdp") * (1 + 1e-3) + 1e-4
-
-
 @EVERY
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_composition_does_not_depend_on_order(accountant, adjacency):
@@ -98,18 +90,19 @@ def test_nothing_released_costs_nothing_and_no_noise_costs_everything(accountant
 
 
 @EVERY
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("sigma", [1e-3, 0.05, 1e6])
-@pytest.mark.parametrize("q", [1e-6, 1.0])
+@pytest.mark.parametrize(
+    ("adjacency", "sigma", "q"),
+    [("add-remove", 1e-3, 1e-6), ("replace-one", 0.05, 1e-6), ("zero-out", 1e6, 1e-6), ("replace-one", 1e-3, 1.0)],
+)
 def test_every_allowed_noise_has_an_answer(accountant, adjacency, sigma, q):
     assert 0 <= varied(noise_multiplier=sigma, sampling_rate=q, accountant=accountant, adjacency=adjacency) <= math.inf
 
 
 @EVERY
-@pytest.mark.parametrize("delta", [0, 1, -1e-5, math.nan, math.inf, True, "1e-5", None])
-def test_a_bad_delta_is_refused_by_name(accountant, delta):
-    with pytest.raises(InvalidArgumentError, match=r"^delta is"):
-        varied(delta=delta, accountant=accountant)
+def test_a_bad_delta_is_refused_by_name(accountant):
+    for delta in (0, 1, -1e-5, math.nan, math.inf, True, "1e-5", None):
+        with pytest.raises(InvalidArgumentError, match=r"^delta is"):
+            varied(delta=delta, accountant=accountant)
 
 
 @pytest.mark.parametrize("word", ["add", "", None, 1, "Add-Remove"])
@@ -131,8 +124,7 @@ def test_the_default_accountant_is_the_tightest_that_is_sound():
 
 
 @EVERY
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-@pytest.mark.parametrize("target", [0.05, 1.7])
+@pytest.mark.parametrize(("adjacency", "target"), [("add-remove", 0.05), ("replace-one", 1.7)])
 def test_calibrated_noise_never_overshoots_and_is_no_more_than_needed(accountant, adjacency, target):
     # 32 moments prove nothing below log(1/δ)/32.
     target = max(target, 0.6) if accountant == "moments" else target

@@ -7,7 +7,7 @@ from asked import ask, succeed
 
 import privet
 from privet.convex import ConvexPlan
-from privet.convex.convex_verification import verify_fit
+from privet.convex.convex_training import verify_fit
 from privet.errors import LedgerError
 from privet.ledger import read_history
 from rounding import assert_equal_up_to_rounding

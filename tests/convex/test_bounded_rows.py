@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from privet.convex.bounded_rows import bound_rows, read_rows
+from privet.convex.minimiser import bound_rows, read_rows
 from privet.errors import InvalidArgumentError
 
 

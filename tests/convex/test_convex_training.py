@@ -5,8 +5,7 @@ import torch
 from scipy import stats
 
 from privet.convex import ConvexPlan, Huber, Logistic, ObjectivePerturbation, OutputPerturbation, convex_training, fit
-from privet.convex.bounded_rows import read_rows
-from privet.convex.minimiser import PerturbedObjective, minimise
+from privet.convex.minimiser import PerturbedObjective, minimise, read_rows
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.noise import SecureSource

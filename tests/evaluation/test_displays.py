@@ -57,11 +57,8 @@ def test_true_class_histogram_bins_the_probability_of_the_label():
 def test_diverged_models_and_no_examples_can_be_drawn(kind):
     kind.from_predictions(LABELS, np.full((8, 3), np.nan))
     kind(BinTable((0.0, 0.5, 1.0), (0, 0), (0, 0), (0.0, 0.0))).plot()
-
-
-@pytest.mark.parametrize("right", [0, 360])
-def test_bins_with_only_hits_or_none_can_be_drawn(right):
-    ReliabilityDisplay(BinTable((0.0, 1.0), (360,), (right,), (250.0,))).plot()
+    for right in (0, 360):
+        kind(BinTable((0.0, 1.0), (360,), (right,), (250.0,))).plot()
 
 
 def test_matplotlib_is_imported_when_drawing_and_pyplot_never():

@@ -53,10 +53,9 @@ def test_unusable_targets_count_as_the_worst():
 
 
 @pytest.mark.parametrize("task", SCORES)
-@pytest.mark.parametrize("seed", range(3))
-def test_the_sum_moves_by_no_more_than_its_sensitivity(task, seed):
+def test_the_sum_moves_by_no_more_than_its_sensitivity(task):
     """Measured on neighbours: a row added or removed moves it by at most C, a replaced row by at most 2C."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(1)
     outputs = 3 * torch.randn(300, 2 if task == "classification" else 1, generator=generator)
     targets = torch.randint(0, 2, (300,), generator=generator) if task == "classification" else outputs[:, 0].roll(1)
     rows = score_entries(nn.Identity(), TensorDataset(outputs, targets), SCORES[task])

@@ -15,7 +15,7 @@ MUTANTS = [
     Mutant("rows that are not finite stay", "bound_rows",
            "bounded, torch.zeros_like(bounded))", "bounded, torch.ones_like(bounded))",
            among("test_bounded_rows", "test_what_is_not_finite_contributes_nothing")),
-    Mutant("examples without a label contribute", "bounded_rows.read_rows",
+    Mutant("examples without a label contribute", "minimiser.read_rows",
            "torch.where(usable[part, None], bounded, torch.zeros_like(bounded))", "bounded",
            among("test_bounded_rows", "test_what_is_not_finite_contributes_nothing")),
     Mutant("one class less pushes", "Logistic.tails",

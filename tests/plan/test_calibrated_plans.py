@@ -33,14 +33,15 @@ SCHEDULES = [Constant(), Constant(), Geometric(rate=0.02), Piecewise((1.0, 3.0),
 def plans(draw):
     sampling, adjacency = draw(st.sampled_from(SCHEMES))
     projected = isinstance(sampling, Poisson) and adjacency != "replace-one" and draw(st.integers(0, 3)) == 0
+    schedule = draw(st.sampled_from(SCHEDULES))  # of which each multiplier is accounted for by itself
     return Plan(
         examples=2500,
         sampling=sampling,
-        steps=draw(st.integers(1, 5 if projected else 150)),  # each multiplier of a schedule is accounted for by itself
+        steps=draw(st.integers(1, 5 if projected or not isinstance(schedule, Constant) else 150)),
         clipping=Projected(Flat(0.3), 300) if projected else Flat(0.3),
         delta=10 ** draw(st.floats(-9, -4)),
         adjacency=adjacency,
-        noise=Gaussian(schedule=draw(st.sampled_from(SCHEDULES))),
+        noise=Gaussian(schedule=schedule),
     )
 
 

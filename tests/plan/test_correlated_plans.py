@@ -135,24 +135,24 @@ def test_the_statement_says_how_noise_is_made_and_sampled():
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
-MISFITS = {
-    "adaptive bounds": ({"clipping": clipping.AdaptiveQuantile(clipping.Flat(1.0))}, "clipping"),
-    "estimated norms": ({"clipping": clipping.Projected(clipping.Flat(1.0), 50)}, "clipping"),
-    "masks": ({"sparsification": sparsification.Random(0.5)}, "sparsification"),
-    "ranked masks": ({"sparsification": sparsification.Ranked(0.5)}, "sparsification"),
-    "changing bounds": ({"bound_schedule": schedules.Linear()}, "bound_schedule"),
-    "Poisson sampling": ({"sampling": Poisson(512)}, "sampling"),
-    "truncated sampling": ({"sampling": TruncatedPoisson(512, 700)}, "sampling"),
-    "samples of fixed size": ({"sampling": FixedSize(512), "adjacency": "replace-one"}, "sampling"),
-}
+MISFITS = [
+    ({"clipping": clipping.AdaptiveQuantile(clipping.Flat(1.0))}, "clipping"),
+    ({"clipping": clipping.Projected(clipping.Flat(1.0), 50)}, "clipping"),
+    ({"sparsification": sparsification.Random(0.5)}, "sparsification"),
+    ({"sparsification": sparsification.Ranked(0.5)}, "sparsification"),
+    ({"bound_schedule": schedules.Linear()}, "bound_schedule"),
+    ({"sampling": Poisson(512)}, "sampling"),
+    ({"sampling": TruncatedPoisson(512, 700)}, "sampling"),
+    ({"sampling": FixedSize(512), "adjacency": "replace-one"}, "sampling"),
+]
 
 
 @EVERY
-@pytest.mark.parametrize("misfit", MISFITS)
-def test_what_does_not_go_with_correlated_noise_is_refused(fields, misfit):
-    changes, argument = MISFITS[misfit]
-    with pytest.raises(InvalidArgumentError, match=rf"^{argument} is "):
-        plan(**{**fields, **changes})
+def test_what_does_not_go_with_correlated_noise_is_refused(fields):
+    assert plan(**fields, momentum=momentum.InnerOuter(0.9, 0.1, 2)).events() == plan(**fields).events()
+    for changes, argument in MISFITS:
+        with pytest.raises(InvalidArgumentError, match=rf"^{argument} is "):
+            plan(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,3 @@ def test_langevin_dynamics_need_independent_noise():
     sampler = SGLD([torch.nn.Parameter(torch.zeros(2))], lr=0.1, examples=60_000)
     with pytest.raises(InvalidArgumentError, match=r"^noise is "):
         sampler.check(plan(**CYCLIC))
-
-
-def test_inner_momentum_goes_with_correlated_noise():
-    assert plan(**CYCLIC, momentum=momentum.InnerOuter(0.9, 0.1, 2)).events() == plan(**CYCLIC).events()

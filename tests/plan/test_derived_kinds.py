@@ -57,15 +57,6 @@ def test_what_draws_is_called_by_another_method_too(scheme, method):
         plan(sampling=derived(scheme, **{method: lambda self, examples, words: []}), adjacency="replace-one")
 
 
-def test_draws_of_a_mixin_count():
-    class Everyone:
-        draws = everyone
-
-    made = dataclass(frozen=True)(type("Mixed", (Everyone, sampling.Poisson), {}))
-    with pytest.raises(InvalidArgumentError, match=r"declares rate, event beside .*Define them in Everyone"):
-        plan(sampling=made(512))
-
-
 def test_a_scheme_that_declares_its_draws_is_accounted_for_by_what_it_declares():
     own = derived(
         sampling.Poisson(512), draws=everyone, rate=lambda self, examples: 1.0,

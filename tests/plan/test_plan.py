@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from plans import plan
 
 import privet
-from privet import Plan, accounting, clipping, epochs, noise, sampling
+from privet import Plan, accounting, epochs, sampling
 from privet.accounting import Event
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.queries import ACCOUNTANTS, composed_epsilon
@@ -70,7 +70,7 @@ def test_epsilon_is_the_accountants():
 
 
 @pytest.mark.parametrize("scheme", [Poisson(512), sampling.Shuffle(512), sampling.BallsInBins(512), sampling.FixedSize(512)])
-@pytest.mark.parametrize("steps", [1, 117, 118, 300])
+@pytest.mark.parametrize("steps", [1, 117, 118])
 def test_steps_alike_cost_what_the_scheme_says_of_each(scheme, steps):
     """An epoch of 60,000 examples at 512 ends after 117 steps or 118."""
     adjacency = "add-remove" if isinstance(scheme, Poisson | sampling.BallsInBins) else "replace-one"
@@ -100,6 +100,7 @@ BAD = [
     *(("sampling", value) for value in (512, None, "Poisson", Poisson)),
     *(("steps", value) for value in (0, -1, 2.5, math.nan, True, "10", 2**31, epochs(1e-9), epochs(1e300), epochs(1e8))),
     *(("clipping", value) for value in (0.7, None, "flat", Flat)),
+    *(("bound_schedule", value) for value in (0.5, Flat(1.0))),
     *(("delta", value) for value in (0, 1, -1e-5, 2, math.nan, math.inf, True, "1e-5", None, 1 / 60_000, 0.5)),
     *(("adjacency", value) for value in ("substitution", None, 1, True, "")),
     *(("noise", value) for value in (2.3, None, "gaussian", Gaussian)),
@@ -118,11 +119,6 @@ def test_a_bad_argument_is_refused_by_name(name, value):
 def test_a_bad_number_of_epochs_is_refused_by_name(value):
     with pytest.raises(InvalidArgumentError, match=r"^steps\.epochs is"):
         epochs(value)
-
-
-def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is 60001; .*at most the number of examples, 60000"):
-        plan(sampling=Poisson(60_001))
 
 
 def test_a_large_delta_has_to_be_accepted_in_words():
@@ -151,12 +147,15 @@ def test_a_plan_is_frozen():
 # --- calibration ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("accountant", [None, "pld", "rdp", "moments", "strong", "basic"])
-@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    ("accountant", "adjacency"),
+    [(None, "add-remove"), ("pld", "replace-one"), ("rdp", "add-remove"), ("moments", "replace-one"), ("strong", "add-remove"),
+     ("basic", "replace-one")],
+)  # fmt: skip
 def test_calibrate_solves_for_the_noise_and_nothing_else(accountant, adjacency):
-    asked = plan(noise=Gaussian(), adjacency=adjacency)
+    asked = plan(noise=Gaussian(source="fast"), adjacency=adjacency)
     found = asked.calibrate(epsilon=1.3, accountant=accountant)
-    assert dataclasses.replace(found, noise=Gaussian()) == asked
+    assert dataclasses.replace(found, noise=Gaussian(source="fast")) == asked
     by = accountant or "pld"
     less = dataclasses.replace(found, noise=Gaussian(found.noise_multiplier * (1 - 1e-4)))
     assert found.epsilon(by) <= 1.3 < less.epsilon(by)
@@ -167,10 +166,6 @@ def test_calibrate_solves_for_the_steps_and_nothing_else():
     found = asked.calibrate(epsilon=0.6)
     assert dataclasses.replace(found, steps=None) == asked
     assert found.epsilon() <= 0.6 < found.epsilon(steps=found.total_steps + 1)
-
-
-def test_calibrate_keeps_the_source():
-    assert plan(noise=Gaussian(source="fast")).calibrate(1.3, accountant="rdp").noise.source == "fast"
 
 
 @pytest.mark.parametrize("changes", [{"noise": Gaussian()}, {"steps": None}])
@@ -295,11 +290,6 @@ def test_a_text_that_is_no_plan_is_refused(text, message):
         Plan.from_json(text)
 
 
-def test_the_front_door_leads_here():
-    assert (privet.Plan, privet.epochs, privet.noise.Gaussian) == (Plan, epochs, noise.Gaussian)
-    assert (privet.sampling.Poisson, privet.clipping.Flat) == (sampling.Poisson, clipping.Flat)
-
-
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
@@ -345,18 +335,6 @@ def test_a_plan_with_schedules_comes_back_from_json_to_the_last_bit():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"bound_schedule": 0.5}, "bound_schedule"),
-        ({"bound_schedule": Flat(1.0)}, "bound_schedule"),
-    ],
-)
-def test_what_is_no_schedule_is_refused(changes, words):
-    with pytest.raises(InvalidArgumentError, match=words):
-        plan(**changes)
-
-
-@pytest.mark.parametrize(
     ("bound", "schedule", "steps", "factor"),
     [
         (1e-11, Geometric(rate=0.5, final=0.01), 10, "0.01"),
@@ -371,12 +349,6 @@ def test_a_schedule_by_which_the_bound_leaves_its_range_is_refused(bound, schedu
     undecided = plan(clipping=Flat(bound), bound_schedule=schedule, steps=None)
     with pytest.raises(InvalidArgumentError, match="bound_schedule is"):
         dataclasses.replace(undecided, steps=10)
-
-
-@pytest.mark.parametrize("options", [{"schedule": 2.0}, {"deviation": "grows"}])
-def test_noise_that_has_no_such_schedule_is_refused(options):
-    with pytest.raises(InvalidArgumentError, match="noise"):
-        Gaussian(1.0, **options)
 
 
 def test_the_statement_tells_of_schedules_and_only_of_them():
@@ -448,8 +420,3 @@ def test_a_scheme_that_refuses_neighbours_is_heard_though_its_events_suit_them()
     )  # fmt: skip
     with pytest.raises(InvalidArgumentError, match="Nobody has analysed it"):
         asked.epsilon("rdp")
-
-
-def test_fields_are_given_by_name():
-    with pytest.raises(TypeError, match="positional"):
-        Plan(60_000, Poisson(512), 300, Flat(0.7), 1e-5)

@@ -60,20 +60,20 @@ each = pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 
 @each
 def test_a_schedule_that_extends_the_constant_one_is_accounted_for_as_what_it_does(parts):
-    made = plan(steps=10, **parts)
+    made = plan(steps=5, **parts)
     assert np.ptp(made.multipliers()) > 1
     assert made.multiplier_moves
     assert made.epsilon() == pytest.approx(of_the_multipliers(made), rel=1e-9)
     assert made.guarantee().epsilon == made.epsilon()
     assert any("WarmUp" in text for text in made.guarantee().declared.values())
-    solved = plan(steps=10, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
+    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
     assert 1.99 < of_the_multipliers(solved) <= 2.0
 
 
 @each
 def test_factors_are_those_of_when_the_plan_was_made(parts):
-    made = plan(steps=10, **parts)
-    solved = plan(steps=10, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
+    made = plan(steps=5, **parts)
+    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
     before = [(each.epsilon(), each.multipliers().tolist(), each.bound_factors().tolist()) for each in (made, solved)]
     SETTINGS["first"] = 0.9
     after = [(each.epsilon(), each.multipliers().tolist(), each.bound_factors().tolist()) for each in (made, solved)]
@@ -83,7 +83,7 @@ def test_factors_are_those_of_when_the_plan_was_made(parts):
 
 
 def test_a_calibrated_plan_has_the_factors_that_it_was_calibrated_for():
-    asked = plan(steps=10, noise=Gaussian(schedule=WarmUp()))
+    asked = plan(steps=5, noise=Gaussian(schedule=WarmUp()))
     SETTINGS["first"] = 0.9
     solved = asked.calibrate(2.0)
     assert solved.multipliers()[0] == pytest.approx(0.2 * solved.noise_multiplier)

@@ -37,14 +37,16 @@ def test_the_guarantee_counts_the_steps_that_were_taken():
     made = plan()
     assert made.guarantee(steps=5).steps == 5
     assert made.guarantee(steps=5).epsilon == made.epsilon(steps=5) < made.epsilon()
-    assert made.guarantee(steps=0).epsilon == 0
+    nothing = made.guarantee(steps=0)
+    assert (nothing.epsilon, nothing.epsilon_without_sampling, nothing.meaning.advantage) == (0.0, 0.0, 0.0)
+    json.loads(nothing.to_json())
+    assert made.guarantee() == made.guarantee()
 
 
 @pytest.mark.parametrize(
     ("gaussian", "reason"),
     [
         (Gaussian(2.3, source="fixed"), "the same on every run"),
-        (Gaussian(0, non_private=True), "no noise is added"),
         (Gaussian(0.0, source="fixed", non_private=True), "no noise is added"),
     ],
 )
@@ -56,10 +58,6 @@ def test_without_private_noise_the_statement_says_no_privacy(gaussian, reason):
     assert reason in prose
     assert data["epsilon"] == "inf"
     assert set(data["epsilon_by_accountant"].values()) == {"inf"}
-
-
-def test_a_fast_source_is_named():
-    assert "statistical, not cryptographic" in str(plan(noise=Gaussian(2.3, source="fast")).guarantee(accountant="rdp"))
 
 
 def test_a_tiny_delta_is_answered_by_the_same_accountant():
@@ -111,10 +109,6 @@ def test_without_amplification_every_example_joins_every_step(accountant):
     assert set(statement.discretisation) == {"pld": {"grid_width"}, "gdp": set()}.get(accountant, set(statement.discretisation))
 
 
-def test_libraries_that_the_numbers_depend_on_are_named():
-    assert set(plan().guarantee().versions) == {"privet", "torch", "numpy", "scipy"}
-
-
 @pytest.mark.parametrize(
     ("unit", "adjacency", "words"),
     [
@@ -149,18 +143,6 @@ def test_the_prose_gives_the_threat_model_in_order():
     places = [prose.index(heading) for heading in headings]
     assert places == sorted(places)
     assert json.loads(plan().guarantee().to_json())["format"] == 2
-
-
-def test_a_statement_is_the_same_however_often_it_is_asked_for():
-    made = plan()
-    assert made.guarantee() == made.guarantee()
-    assert made.guarantee().to_json() == made.guarantee().to_json()
-
-
-def test_nothing_spent_leaves_guessing():
-    nothing = plan().guarantee(steps=0)
-    assert (nothing.epsilon, nothing.epsilon_without_sampling, nothing.meaning.advantage) == (0.0, 0.0, 0.0)
-    json.loads(nothing.to_json())
 
 
 def test_without_privacy_an_attacker_is_left_everything():
@@ -198,8 +180,3 @@ def test_only_a_training_says_that_it_sampled():
 ], ids=str)  # fmt: skip
 def test_rules_with_a_jump_assume_once_that_no_norm_lies_on_it(rule, assumed):
     assert sum("equals a threshold" in clause for clause in rule.assumptions) == assumed
-
-
-def test_the_statement_names_what_a_rule_assumes():
-    found = [str(plan(clipping=rule).guarantee()) for rule in (Flat(0.7), clipping.Global(0.7))]
-    assert ["no gradient norm equals a threshold" in text for text in found] == [False, True]

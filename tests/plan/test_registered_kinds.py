@@ -2,10 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,28 +176,6 @@ def test_unregistered_it_is_refused_before_the_first_step_and_the_fix_is_named(f
     with pytest.raises(InvalidArgumentError, match=rf"^plan\.{field}\.kind is '{name}'.*privet\.register\(Kind\)"):
         privet.Plan.from_json(made.to_json())
     taken(privet.Training(made, *parts(made)))  # in memory, nothing is ever read back
-
-
-RESUME = """
-import privet, sys, test_registered_kinds as kinds
-
-for field, value in kinds.KINDS.items():
-    privet.register(type(value))
-    training = privet.Training.resume(f"{sys.argv[1]}/{field}", *kinds.parts(kinds.plan(**{field: value})))
-    training.run()
-    print(field, training.steps_spent)
-"""
-
-
-def test_another_process_resumes_them(tmp_path):
-    for field, value in KINDS.items():
-        privet.register(type(value))
-        made = plan(**{field: value})
-        taken(privet.Training(made, *parts(made), tmp_path / field))
-    ended = subprocess.run(
-        [sys.executable, "-c", RESUME, tmp_path], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
-    )
-    assert ended.stdout.split() == [word for field in KINDS for word in (field, str(STEPS))]
 
 
 # What training makes of them ------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -166,8 +167,8 @@ def released(x, y, sampling, **options):
     """Return the gradients of two noiseless steps at the initial parameters, times the divisor."""
     net = network()
     optimizer = Watched(net.parameters())
-    settings = {**vars(plan(sigma=0, **options)), "examples": len(x), "sampling": sampling, "steps": 2}
-    privet_plan = privet.Plan(**settings | {"accept_large_delta": True})
+    settings = {"examples": len(x), "sampling": sampling, "steps": 2, "accept_large_delta": True}
+    privet_plan = replace(plan(sigma=0, **options), **settings)
     running = privet.Training(privet_plan, net, squared_error, optimizer, TensorDataset(x, y), public=PUBLIC)
     seeded(running).run()
     return [privet_plan.divisor * gradient for gradient in optimizer.seen]
@@ -236,7 +237,7 @@ def test_private_data_are_not_public():
 
 
 def test_public_data_are_refused_by_rules_that_do_not_use_them():
-    the_plan = privet.Plan(**{**vars(plan()), "clipping": Flat(1.0)})
+    the_plan = replace(plan(), clipping=Flat(1.0))
     with pytest.raises(InvalidArgumentError, match=r"left out with clipping\.Flat"):
         training(the_plan, network())
 
@@ -267,6 +268,6 @@ def test_where_nothing_is_clipped_and_noised_the_parts_add_up_to_the_gradients(m
     for clipping in (GEP(Flat(1e6), Flat(1e6), 6, ANCHORS, "made-up points"), Flat(1e6)):
         changed = {"clipping": clipping, "sampling": privet.sampling.FullBatch(), "momentum": momentum}
         net = network()
-        training(privet.Plan(**{**vars(plan(sigma=0)), **changed}), net, public=PUBLIC if clipping != Flat(1e6) else None).run()
+        training(replace(plan(sigma=0), **changed), net, public=PUBLIC if clipping != Flat(1e6) else None).run()
         ends.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
     torch.testing.assert_close(*ends, rtol=1e-5, atol=1e-6)

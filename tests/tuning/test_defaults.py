@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import models, optim
-from privet.accounting.classic import gaussian
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -100,14 +99,11 @@ def test_what_is_given_is_kept(given_values):
     assert {name: getattr(chosen, name) for name in given_values} == given_values
 
 
-def test_given_epochs_become_as_many_passes():
-    chosen = choose_defaults("logistic", 1_000_000, epsilon=1.0, delta=1e-8, epochs=3.0)
-    assert chosen.steps * chosen.batch_size == pytest.approx(3_000_000, rel=0.01)
-
-
 def test_small_batches_see_every_example_a_few_times():
     chosen = choose_defaults("logistic", 10_000, epsilon=1.0, delta=1e-5, batch_size=20)
     assert chosen.steps * chosen.batch_size >= 10 * 10_000
+    chosen = choose_defaults("logistic", 1_000_000, epsilon=1.0, delta=1e-8, epochs=3.0)
+    assert chosen.steps * chosen.batch_size == pytest.approx(3_000_000, rel=0.01)
 
 
 @pytest.mark.parametrize("count", [2, 50, 1_437])
@@ -176,9 +172,3 @@ def test_noise_that_the_default_rates_gather_is_what_the_family_allows():
 def test_arguments_out_of_range_are_refused(arguments):
     with pytest.raises(InvalidArgumentError):
         choose_defaults("logistic", 100, **{"epsilon": 1.0, "delta": 1e-3} | arguments)
-
-
-@given(st.floats(1e-6, 1e3), st.floats(-12, -0.5))
-def test_mu_inverts_epsilon(epsilon, exponent):
-    delta = 10**exponent
-    assert gaussian.epsilon(gaussian.mu(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-5, abs=1e-9)

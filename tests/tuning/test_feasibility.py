@@ -26,7 +26,7 @@ def plan(examples=1437, batch_size=None, steps=50, delta=1e-5, **options):
 
 def test_the_signal_is_the_drift_of_the_sum_of_all_releases_in_standard_deviations():
     """Measured: examples that all have the same gradient, summed and noised by training itself."""
-    examples, steps, multiplier, runs = 40, 25, 8.0, 60
+    examples, steps, multiplier, runs = 40, 9, 8.0, 60
 
     def walk():
         model = torch.nn.Linear(1, 1, bias=False)
@@ -41,20 +41,14 @@ def test_the_signal_is_the_drift_of_the_sum_of_all_releases_in_standard_deviatio
 
     ends = np.array([walk() for _ in range(runs)])
     predicted = assess(plan(examples, steps=steps, noise=Gaussian(multiplier)), 1).signal
-    assert predicted == pytest.approx(25.0)
+    assert predicted == pytest.approx(15.0)
     # The mean of 60 ends errs by 5 of its standard deviations, and their deviation by half, with probability below 1e-6 each.
     deviation = steps * 0.1 / predicted
     assert abs(ends.mean() - steps * 0.1) < 5 * deviation / math.sqrt(runs)
     assert 0.5 < ends.std() / deviation < 1.6
 
 
-def test_the_norm_of_the_noise_is_that_of_all_coordinates():
-    found = assess(plan(400, 40, noise=Gaussian(2.0)), 10_000)
-    assert found.noise_norm == pytest.approx(math.sqrt(10_000) * 2.0 / 40)
-
-
-@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
-@pytest.mark.parametrize("steps", [1, 30, 1000])
+@pytest.mark.parametrize(("steps", "adjacency"), [(1, "add-remove"), (30, "zero-out"), (1000, "replace-one")])
 def test_full_batches_use_all_of_the_signal_that_epsilon_pays_for(steps, adjacency):
     found = assess(plan(steps=steps, adjacency=adjacency).calibrate(2.0), 10)
     assert found.efficiency == pytest.approx(1.0, abs=1e-3)
@@ -67,6 +61,7 @@ def test_the_signal_does_not_depend_on_the_bound_nor_on_the_unit_of_time():
 
 
 def test_steps_of_different_noise_count_by_their_precision():
+    assert assess(plan(400, 40, noise=Gaussian(2.0)), 10_000).noise_norm == pytest.approx(math.sqrt(10_000) * 2.0 / 40)
     scheduled = plan(400, 40, steps=2, bound_schedule=Geometric(), noise=Gaussian(2.0, deviation="fixed"))
     multipliers = scheduled.multipliers()
     assert assess(scheduled, 10).signal == pytest.approx(40 * math.sqrt(sum(1 / multipliers**2)))

@@ -170,14 +170,11 @@ def test_the_price_is_that_of_the_most_expensive_candidate_and_names_the_law():
     assert "public data" in str(said)
 
 
-def test_the_unit_is_the_plans():
-    said = state_search([plan(unit="one user")], score=PublicScore(by_setting), number=logarithmic(5.0))
-    assert said.unit == "one user"
-    assert "privacy for one user" in str(said)
-
-
 def test_a_private_score_is_paid_for():
-    free = state_search([plan()], score=PublicScore(by_setting), number=geometric(5.0))
+    with pytest.raises(InvalidArgumentError, match="events"):
+        PaidScore(by_setting, ())
+    free = state_search([plan(unit="one user")], score=PublicScore(by_setting), number=geometric(5.0))
+    assert "privacy for one user" in str(free)
     paid = state_search([plan()], score=PaidScore(by_setting, (Event(1.0, 8.0),)), number=geometric(5.0))
     assert paid.epsilon > free.epsilon
     assert paid.epsilon_of_one > free.epsilon_of_one
@@ -232,11 +229,6 @@ def test_searches_without_a_guarantee_are_refused_before_training(candidates, op
 
     with pytest.raises(InvalidArgumentError, match=says):
         search(candidates, never, **{"score": PublicScore(by_setting), "number": geometric(2.0), **options})
-
-
-def test_a_score_must_say_what_it_costs():
-    with pytest.raises(InvalidArgumentError, match="events"):
-        PaidScore(by_setting, ())
 
 
 def test_a_training_that_is_not_the_one_asked_for_is_refused():

@@ -1,5 +1,6 @@
 """How often masks drop coordinates: counts of a training's masks, and the law of random ones."""
 
+import dataclasses
 import math
 
 import pytest
@@ -59,6 +60,6 @@ def test_a_mask_of_several_steps_counts_once_and_no_mask_not_at_all():
         counts.add(step, masks)
     assert counts.counts.tolist() == [0, 2]
     assert counts.deviation == 1.0
-    unmasked = MaskCounts(privet.Plan(**{**vars(plan), "sparsification": None}), nn.Linear(2, 1))
+    unmasked = MaskCounts(dataclasses.replace(plan, sparsification=None), nn.Linear(2, 1))
     unmasked.add(1, None)
     assert math.isnan(unmasked.spread)

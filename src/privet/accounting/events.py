@@ -4,14 +4,11 @@ from __future__ import annotations
 
 __all__ = [
     "ADJACENCIES",
-    "EVERY",
-    "FEWEST_PROJECTIONS",
     "MULTIPLIER_RANGE",
     "BallsInBinsEvent",
     "EpsilonDeltaEvent",
     "Event",
     "FixedSizeEvent",
-    "GaussianRelease",
     "LaplaceEvent",
     "RandomizedResponseEvent",
     "Release",
@@ -22,7 +19,6 @@ __all__ = [
     "combined",
     "epochs",
     "merge",
-    "merge_equal",
     "round_finely",
     "round_multipliers_down",
 ]
@@ -304,16 +300,10 @@ def merge(events: Iterable[Release], amplified: bool = True) -> tuple[Release, .
 
     An epoch that random allocation does not amplify becomes a full-batch Gaussian of the same cost.
     """
-    return merge_equal(
-        Event(1.0, event.noise_multiplier, event.count) if _is_whole_epoch(event, amplified) else event for event in events
-    )
-
-
-def merge_equal(events: Iterable[Release]) -> tuple[Release, ...]:
-    """Merge events that are equal except for their counts."""
+    whole = (Event(1.0, event.noise_multiplier, event.count) if _is_whole_epoch(event, amplified) else event for event in events)
     counts: dict[tuple[object, ...], int] = {}
     first: dict[tuple[object, ...], Release] = {}
-    for event in events:
+    for event in whole:
         key = (type(event), *(value for name, value in vars(event).items() if name != "count"))
         counts[key] = counts.get(key, 0) + event.count
         first.setdefault(key, event)

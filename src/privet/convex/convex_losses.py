@@ -1,6 +1,6 @@
 """Convex losses of linear models, with the constants that stability and privacy are computed from.
 
-A model has scores θ·x, (K,) per example. All constants are for rows of features with ‖x‖ ≤ 1, which `bounded_rows` enforces.
+A model has scores θ·x, (K,) per example. All constants are for rows of features with ‖x‖ ≤ 1, which `bound_rows` enforces.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ __all__ = ["ConvexLoss", "Huber", "Logistic"]
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -97,20 +98,13 @@ class Logistic(ConvexLoss):
     def __post_init__(self) -> None:
         count("loss.classes", self.classes, minimum=2)
 
+    lipschitz: ClassVar[float] = math.sqrt(2)
+    curvature: ClassVar[float] = 0.5
+
     @property
     def outputs(self) -> int:
         """K."""
         return self.classes
-
-    @property
-    def lipschitz(self) -> float:
-        """√2."""
-        return math.sqrt(2)
-
-    @property
-    def curvature(self) -> float:
-        """½."""
-        return 0.5
 
     @property
     def tails(self) -> int:
@@ -169,25 +163,14 @@ class Huber(ConvexLoss):
     def __post_init__(self) -> None:
         positive("loss.threshold", self.threshold, "Targets are scaled to [-1, 1].")
 
-    @property
-    def outputs(self) -> int:
-        """One."""
-        return 1
+    outputs: ClassVar[int] = 1
+    curvature: ClassVar[float] = 1.0
+    tails: ClassVar[int] = 2  # the residual has either sign
 
     @property
     def lipschitz(self) -> float:
         """τ."""
         return self.threshold
-
-    @property
-    def curvature(self) -> float:
-        """1."""
-        return 1.0
-
-    @property
-    def tails(self) -> int:
-        """Two: the residual has either sign."""
-        return 2
 
     @property
     def at_zero(self) -> float:

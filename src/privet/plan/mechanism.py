@@ -46,24 +46,8 @@ def epochs(number: float) -> Epochs:
     return Epochs(number)
 
 
-class _Tabulated:
-    """Has a place for the factors of schedules beside the arguments, so that `vars(plan)` are these alone."""
-
-    __slots__ = ("_tables",)
-
-    # Name of a schedule → its factors, of all that is not constant, once the number of steps is known.
-    _tables: dict[str, Factors]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_tables": self._tables}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
-
-
 @dataclass(frozen=True, kw_only=True)
-class PrivacyMechanism(_Tabulated):
+class PrivacyMechanism:
     """Noised sums over sampled examples, regardless of the summands: everything that determines ε.
 
     A `privet.Plan` is a mechanism that also states the summands and their clipping; arguments are as there.
@@ -95,6 +79,7 @@ class PrivacyMechanism(_Tabulated):
         find_unit(self.unit).check_adjacency(self.adjacency)
         if isinstance(self.noise, Correlated):
             self._fit(self.noise)
+        # Name of a schedule → its factors, of all that is not constant, once the number of steps is known.
         object.__setattr__(self, "_tables", {})
         self._tabulate("noise.schedule", self.noise.schedule)
 
@@ -105,7 +90,7 @@ class PrivacyMechanism(_Tabulated):
 
     def _factors(self, name: str, schedule: Schedule, total: int) -> Factors:
         """Return the factors that the plan keeps; those for more steps than it has are asked for."""
-        kept = self._tables.get(name)
+        kept: Factors | None = self._tables.get(name)
         return kept if kept is not None and len(kept) == total else factors_of(name, schedule, total)
 
     def with_multiplier(self, multiplier: float) -> Self:

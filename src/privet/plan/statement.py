@@ -14,8 +14,7 @@ from privet._utils.registry import foreign_kinds
 from privet.accounting.coverage import accountants_of
 from privet.accounting.events import Release
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.guarantee.promise import NOT_COVERED, promise_for
-from privet.accounting.guarantee.statement import LIBRARIES, Guarantee, find_versions
+from privet.accounting.guarantee.statement import LIBRARIES, NOT_COVERED, Guarantee, find_versions, promise_for
 from privet.accounting.privacy_unit import find_unit
 from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, resolution
 from privet.accounting.rounding import format_up
@@ -58,7 +57,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     epsilon = plan.epsilon(accountant, steps=number)
     parts = () if reasons else plan.parts(number)
     events = () if reasons else parts[0]
-    delta, adjacency, promise = plan.delta, plan.adjacency, promise_for(plan.unit)
+    delta, adjacency, promise, masks = plan.delta, plan.adjacency, promise_for(plan.unit), plan.sparsification
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -95,7 +94,7 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         held_out=0 if plan.holdout is None else plan.holdout.examples,
         not_covered=_not_covered(plan),
         correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
-        noised="every coordinate" if not _sparse_noise(plan) else "every coordinate that the step's public mask keeps",
+        noised="every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
 
 
@@ -214,7 +213,3 @@ def _declared(plan: Declaration) -> dict[str, str]:
     written = {name: repr(part) for name, part in parts.items() if part is not None}
     kinds = {name: f"{type(part).__name__}(…)" for name, part in parts.items()}
     return {name: text if len(text) <= _LONGEST else kinds[name] for name, text in written.items()}
-
-
-def _sparse_noise(plan: Declaration) -> bool:
-    return plan.sparsification is not None and not plan.sparsification.ranks

@@ -7,7 +7,7 @@ import pytest
 from privet.accounting import BallsInBinsEvent, Event, TruncatedPoissonEvent
 from privet.accounting.composition.filters import filter_order, filtered_epsilon, is_filterable
 from privet.accounting.queries import composed_epsilon
-from privet.accounting.rdp.accountant import ORDERS
+from privet.accounting.rdp import ORDERS
 from privet.errors import InvalidArgumentError
 
 RUNS = [

@@ -76,11 +76,6 @@ def test_a_confident_attacker_errs_less():
         tradeoff.true_positive_rate(privacy, 1.5)
 
 
-def test_every_kind_has_a_meaning():
-    found = tradeoff.meaning([FixedSizeEvent(0.01, 2.0, 100)], adjacency="replace-one")
-    assert 0 < found.advantage < 1
-
-
 KINDS = {
     "sampled": ([Event(0.01, 1.0, 1000)], "add-remove"),
     "replaced": ([Event(0.02, 2.0, 300)], "replace-one"),
@@ -91,7 +86,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("events", "adjacency"), KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-12])
+@pytest.mark.parametrize("delta", [1e-3, 1e-12])
 def test_the_profile_is_never_below_the_single_answers_and_close(events, adjacency, delta):
     privacy = tradeoff.profile(events, adjacency=adjacency, delta=delta)
     assert privacy.epsilons[0] == 0

@@ -118,7 +118,7 @@ def test_wherever_far_losses_begin_nothing_is_lost(events, adjacency, delta):
     """Also where they are most of all, under tilts that suit none, and where their scale is wrong."""
     suited, near = apart(events, delta, adjacency)
     rng = np.random.default_rng()
-    for _ in range(8):
+    for _ in range(3):
         start = suited[0].start * 2.0 ** rng.uniform(-6, 4)
         others, added = (replace(grid, start=start, tilt=grid.tilt * 2.0 ** rng.uniform(-1, 1)) for grid in suited)
         added = replace(added, scale=added.scale * 2.0 ** rng.integers(-60, 60))
@@ -154,7 +154,7 @@ def test_where_the_others_are_too_small_to_count_far_losses_make_up_for_it():
 @pytest.mark.parametrize(("rounded", "above"), [(np.floor, False), (np.ceil, True)])
 def test_far_losses_of_many_releases_are_those_of_a_plain_convolution(rounded, above):
     """Probabilities of losses on an even grid, rounded to one side, and added without any cancellation."""
-    event, number, delta, width = Event(1e-4, 1.0), 16, 1e-20, 2.0**-13
+    event, number, delta, width = Event(1e-4, 1.0), 16, 1e-20, 2.0**-12
     found = composed_epsilon([replace(event, count=number)], delta=delta)
     ((_, (way, _)),) = event_losses.losses([event], "add-remove", 1e-33)
     places = rounded(np.minimum(way.values, 1.5) / width).astype(int)
@@ -185,14 +185,6 @@ def test_a_period_too_short_only_adds():
         assert composed(MANY, short)[0].epsilon(1e-6, near) >= reference * (1 - 1e-9)
 
 
-def test_frequencies_that_are_left_out_are_counted_as_loss():
-    grid, near = planned(MANY, 1e-6)
-    reference = composed(MANY, grid)[0].epsilon(1e-6, near)
-    for share in (2, 4, 8):
-        few = composed(MANY, replace(grid, frequencies=grid.frequencies // share))[0]
-        assert few.epsilon(1e-6, near) >= reference * (1 - 1e-9)
-
-
 def test_step_by_step_is_all_at_once_to_the_last_bit():
     stepwise = Composer(event_losses.losses)
     grid, near = planned([Event(0.01, 1.0, 60), Event(0.01, 1.5, 60)], 1e-6)
@@ -203,17 +195,6 @@ def test_step_by_step_is_all_at_once_to_the_last_bit():
     for one, other in zip(slow, fast, strict=True):
         for delta in (1e-3, 1e-6, 1e-8):
             assert one.epsilon(delta, near) == other.epsilon(delta, near)
-
-
-def test_going_back_is_possible():
-    composer = Composer(event_losses.losses)
-    grid, near = planned([Event(0.01, 1.0, 64)], 1e-6)
-
-    def asked(number):
-        return composer.compose({Event(0.01, 1.0): number}, "add-remove", [grid])[0].epsilon(1e-6, near)
-
-    first, further, again = asked(33), asked(60), asked(33)
-    assert first == again < further
 
 
 def test_the_plan_stays_the_same_over_many_steps():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -93,5 +95,5 @@ def test_canaries_that_never_took_part_prove_nothing():
 def test_plans_are_scaled_for_every_kind_of_noise():
     plan = privet.Plan(examples=100, sampling=Poisson(10), steps=10, clipping=Flat(0.7), delta=1e-3, noise=Gaussian(2.0))
     assert influence.scaled_epsilon(plan, 2.0) == pytest.approx(
-        privet.Plan(**{**vars(plan), "noise": Gaussian(1.0)}).epsilon(), rel=1e-6
+        dataclasses.replace(plan, noise=Gaussian(1.0)).epsilon(), rel=1e-6
     )

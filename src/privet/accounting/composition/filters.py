@@ -17,7 +17,7 @@ import numpy as np
 from privet.accounting import rdp
 from privet.accounting.composition.selection import curve
 from privet.accounting.events import Release, check_query, merge
-from privet.accounting.rdp.accountant import ORDERS
+from privet.accounting.rdp import ORDERS
 from privet.errors import InvalidArgumentError, positive
 
 
@@ -69,6 +69,6 @@ def divergence(events: Iterable[Release], *, order: float, adjacency: str) -> fl
     place = int(np.argmin(np.abs(ORDERS - order)))
     if ORDERS[place] != order:
         raise InvalidArgumentError(
-            "order", order, "one of privet.accounting.rdp.accountant.ORDERS", "Another version of Privet chose this order."
+            "order", order, "one of privet.accounting.rdp.ORDERS", "Another version of Privet chose this order."
         )
     return float(curve(events, adjacency)[place])

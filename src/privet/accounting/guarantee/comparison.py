@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-__all__ = ["AccountedPlan", "Comparison", "ComparisonRow", "compare"]
+__all__ = ["Comparison", "ComparisonRow", "compare"]
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from privet.accounting.queries import ACCOUNTANTS
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
-
-
-class AccountedPlan(Protocol):
-    """A `privet.Plan`, or anything with these attributes."""
-
-    @property
-    def delta(self) -> float:
-        """δ in (0, 1)."""
-
-    @property
-    def adjacency(self) -> str:
-        """How neighbouring data sets differ."""
-
-    @property
-    def total_steps(self) -> int:
-        """Number of steps T."""
-
-    def epsilon(self, accountant: str, *, steps: int | None = None) -> float:
-        """Return ε after `steps` steps, refusing an accountant that does not cover them."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +61,7 @@ class Comparison:
         return {"delta": self.delta, "adjacency": self.adjacency, "steps": self.steps, "rows": rows}
 
 
-def compare(plan: AccountedPlan, *, steps: int | None = None) -> Comparison:
+def compare(plan: Any, *, steps: int | None = None) -> Comparison:
     """Return every accountant's ε of a plan, including those without an answer; `privet.report.draw_comparison` plots it.
 
     Args:
@@ -99,7 +80,7 @@ def compare(plan: AccountedPlan, *, steps: int | None = None) -> Comparison:
     return Comparison(tuple(_row(plan, name, number) for name in ACCOUNTANTS), plan.delta, plan.adjacency, number)
 
 
-def _row(plan: AccountedPlan, name: str, steps: int) -> ComparisonRow:
+def _row(plan: Any, name: str, steps: int) -> ComparisonRow:
     direction = ACCOUNTANTS[name].direction
     try:
         return ComparisonRow(name, plan.epsilon(name, steps=steps), direction)

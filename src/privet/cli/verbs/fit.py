@@ -22,7 +22,7 @@ from privet.evaluation.plain import to_plain
 from privet.report.estimates import headline
 from privet.runs.convex_run import ConvexOutcome, describe_data, fit_and_write
 from privet.training.directory import check_empty
-from privet.tuning.convex import choose_regularisation
+from privet.tuning.defaults import choose_regularisation
 
 MECHANISMS: dict[str, type[Perturbation]] = {"objective": ObjectivePerturbation, "output": OutputPerturbation}
 _MEASURED = ("accuracy", "negative_log_likelihood", "root_mean_squared_error", "mean_absolute_error", "r_squared")

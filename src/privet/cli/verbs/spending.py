@@ -14,7 +14,7 @@ from privet.accounting.events import ADJACENCIES
 from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
 from privet.cli.output import Json, answer
-from privet.convex.convex_verification import read_convex_plan, verify_fit
+from privet.convex.convex_training import read_convex_plan, verify_fit
 from privet.ledger import read
 from privet.ledger.history import WHAT
 from privet.training.directory import LEDGER

@@ -1,12 +1,13 @@
-"""The bootstrap interval has the theoretical width for a mean, corrects bias, and is reproducible."""
+"""Intervals: Wilson's has known values and nominal coverage; the bootstrap has the width of theory and corrects bias."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import binom, binomtest
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation import bootstrap_interval, equal_width, tabulate
+from privet.evaluation import bootstrap_interval, equal_width, tabulate, wilson_interval
 
 
 def test_interval_of_a_mean_is_close_to_the_normal_interval():
@@ -49,3 +50,32 @@ def test_bias_of_the_calibration_error_is_corrected():
 def test_arguments_outside_their_range_are_refused(columns, options):
     with pytest.raises(InvalidArgumentError):
         bootstrap_interval(np.mean, *columns, **options)
+
+
+@pytest.mark.parametrize(("share", "examples", "confidence"), [(-0.1, 5, 0.95), (1.1, 5, 0.95), (0.5, 0, 0.95), (0.5, 5, 1.0)])
+def test_proportions_outside_their_range_are_refused(share, examples, confidence):
+    with pytest.raises(InvalidArgumentError):
+        wilson_interval(share, examples, confidence)
+
+
+@pytest.mark.parametrize(
+    ("share", "examples", "confidence"), [(0.0, 1, 0.8), (0.3, 7, 0.95), (1.0, 50, 0.999), (0.3, 10_000, 0.8)]
+)
+def test_wilsons_interval_matches_scipy(share, examples, confidence):
+    successes = round(share * examples)
+    known = binomtest(successes, examples).proportion_ci(confidence, method="wilson")
+    assert wilson_interval(successes / examples, examples, confidence) == pytest.approx(tuple(known), abs=1e-12)
+
+
+def test_wilsons_interval_has_the_published_value():
+    # Newcombe, "Two-sided confidence intervals for the single proportion", 1998, table I: 81 of 263.
+    assert wilson_interval(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.98])
+def test_wilsons_interval_has_nominal_coverage(share):
+    n = 400
+    covered = sum(
+        binom.pmf(k, n, share) for k in range(n + 1) if wilson_interval(k / n, n)[0] <= share <= wilson_interval(k / n, n)[1]
+    )
+    assert covered == pytest.approx(0.95, abs=0.02)
