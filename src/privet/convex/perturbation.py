@@ -8,7 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from privet.accounting.classic import gaussian
 from privet.accounting.events import MULTIPLIER_RANGE
@@ -54,9 +54,8 @@ class Perturbation(ABC):
     def epsilon(self, delta: float, loss: ConvexLoss, regularisation: float, adjacency: str) -> float:
         """Return ε at δ in (0, 1)."""
 
-    @abstractmethod
-    def check(self, loss: ConvexLoss, regularisation: float, epsilon: float) -> None:
-        """Refuse a target ε that no noise reaches; the error names the smallest regularisation."""
+    def check(self, loss: ConvexLoss, regularisation: float, epsilon: float) -> None:  # noqa: B027
+        """Refuse a target ε that no noise reaches, if there are such; the error names the smallest regularisation."""
 
     def _known(self) -> float:
         if self.multiplier is None:
@@ -99,9 +98,6 @@ class OutputPerturbation(Perturbation):
         """Return ε of the Gaussian mechanism."""
         return gaussian.epsilon(self._mu(adjacency), delta)
 
-    def check(self, loss: ConvexLoss, regularisation: float, epsilon: float) -> None:
-        """Accept every target: some noise reaches it."""
-
     def _mu(self, adjacency: str) -> float:
         return (2.0 if adjacency == "replace-one" else 1.0) / self._known()
 
@@ -136,23 +132,14 @@ class ObjectivePerturbation(Perturbation):
 
     def delta(self, epsilon: float, loss: ConvexLoss, regularisation: float, adjacency: str) -> float:
         """Return δ of both draws together."""
-        return privacy_loss.composed_delta(
-            epsilon,
-            mu=1 / self._known(),
-            tails=loss.tails,
-            log_determinant=loss.log_determinant(regularisation),
-            output_mu=1 / self.queries["solution"],
-        )
+        return privacy_loss.composed_delta(epsilon, **self._losses(loss, regularisation), output_mu=1 / self.queries["solution"])
 
     def epsilon(self, delta: float, loss: ConvexLoss, regularisation: float, adjacency: str) -> float:
         """Return ε of both draws together."""
-        return privacy_loss.composed_epsilon(
-            delta,
-            mu=1 / self._known(),
-            tails=loss.tails,
-            log_determinant=loss.log_determinant(regularisation),
-            output_mu=1 / self.queries["solution"],
-        )
+        return privacy_loss.composed_epsilon(delta, **self._losses(loss, regularisation), output_mu=1 / self.queries["solution"])
+
+    def _losses(self, loss: ConvexLoss, regularisation: float) -> dict[str, Any]:
+        return {"mu": 1 / self._known(), "tails": loss.tails, "log_determinant": loss.log_determinant(regularisation)}
 
     def check(self, loss: ConvexLoss, regularisation: float, epsilon: float) -> None:
         """Refuse a regularisation under which one example changes the volume element by e^ε or more."""

@@ -57,7 +57,8 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     epsilon = plan.epsilon(accountant, steps=number)
     parts = () if reasons else plan.parts(number)
     events = () if reasons else parts[0]
-    delta, adjacency, promise, masks = plan.delta, plan.adjacency, promise_for(plan.unit), plan.sparsification
+    delta, adjacency, masks = plan.delta, plan.adjacency, plan.sparsification
+    by_construction, by_check, assumed = promise_for(plan.unit)
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -83,9 +84,9 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
         notes=_notes(plan, number),
-        by_construction=promise.by_construction,
-        by_check=promise.by_check,
-        assumptions=(*promise.assumptions, *plan.clipping.assumptions, *_foreign(plan)),
+        by_construction=by_construction,
+        by_check=by_check,
+        assumptions=(*assumed, *plan.clipping.assumptions, *_foreign(plan)),
         public=_public(plan),
         versions=find_versions(_libraries(events)),
         bounded=not unbounded(plan.clipping),

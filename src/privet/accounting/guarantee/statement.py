@@ -76,21 +76,12 @@ NOT_COVERED = (
 )
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What a training promises, as sentences about a privacy unit."""
-
-    by_construction: tuple[str, ...]  # what holds for every data set and every honest program
-    by_check: tuple[str, ...]  # what a check on public input refuses before the first step
-    assumptions: tuple[str, ...]  # conditions on the program
-
-
-def promise_for(protected: str | Unit) -> Promise:
-    """Return the promise for a privacy unit."""
+def promise_for(protected: str | Unit) -> tuple[tuple[str, ...], ...]:
+    """Return what holds by construction, what a check refuses, and what is assumed, in sentences about a privacy unit."""
     counted = find_unit(protected).counted
     one_entry = _ONE_ENTRY.get(str(protected), _ONE_ENTRY[""])
     assumed = (_REMEMBERS_NOTHING, _READS_ALONE, _RULES_BY_ROW, one_entry)
-    return Promise(*(tuple(text.format(counted) for text in texts) for texts in (_BY_CONSTRUCTION, _BY_CHECK, assumed)))
+    return tuple(tuple(text.format(counted) for text in texts) for texts in (_BY_CONSTRUCTION, _BY_CHECK, assumed))
 
 
 def find_versions(libraries: Iterable[str] = LIBRARIES) -> dict[str, str]:
