@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class PrivacyMechanism:
     adjacency: str = "add-remove"
     noise: NoiseMechanism = field(default_factory=Gaussian)
     unit: str | Unit = "one example"
+    # Of each plan, and no field: name of a schedule → its factors, if it is not constant and the number of steps is known.
+    _tables: ClassVar[dict[str, Factors]]
 
     def __post_init__(self) -> None:
         count("examples", self.examples, minimum=2, fix="It is the public size of the training set.")
@@ -79,7 +81,6 @@ class PrivacyMechanism:
         find_unit(self.unit).check_adjacency(self.adjacency)
         if isinstance(self.noise, Correlated):
             self._fit(self.noise)
-        # Name of a schedule → its factors, of all that is not constant, once the number of steps is known.
         object.__setattr__(self, "_tables", {})
         self._tabulate("noise.schedule", self.noise.schedule)
 
@@ -90,7 +91,7 @@ class PrivacyMechanism:
 
     def _factors(self, name: str, schedule: Schedule, total: int) -> Factors:
         """Return the factors that the plan keeps; those for more steps than it has are asked for."""
-        kept: Factors | None = self._tables.get(name)
+        kept = self._tables.get(name)
         return kept if kept is not None and len(kept) == total else factors_of(name, schedule, total)
 
     def with_multiplier(self, multiplier: float) -> Self:
