@@ -62,7 +62,7 @@ def forget() -> None:
     pld_parts = (
         composition, decay, discrete_loss, event_losses, grid_selection, random_allocation, sampled_gaussian, transforms
     )  # fmt: skip
-    for module in (*pld_parts, pld.accountant, rdp.accountant):
+    for module in (*pld_parts, pld.accountant, rdp):
         for function in vars(module).values():
             if hasattr(function, "cache_clear"):
                 function.cache_clear()
