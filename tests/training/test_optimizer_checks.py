@@ -53,14 +53,6 @@ class Wrapper(torch.optim.Optimizer):
         self.base_optimizer.step()
 
 
-class Anchored(torch.optim.SGD):
-    """Keeps a tensor beside its state."""
-
-    def __init__(self, params, lr=0.1, centre=None):
-        super().__init__(params, lr=lr)
-        self.centre = torch.zeros(3) if centre is None else centre
-
-
 class StatesFromTheStart(torch.optim.Optimizer):
     """Its new state is a copy of the parameters."""
 
@@ -75,27 +67,6 @@ class StatesFromTheStart(torch.optim.Optimizer):
             for member in group["params"]:
                 self.state[member]["z"].sub_(member.grad, alpha=group["lr"])
                 member.data.copy_(self.state[member]["z"])
-
-
-class Lookahead(torch.optim.Optimizer):
-    """Steps another optimizer, and moves slow weights, which start as copies of the parameters, every second time."""
-
-    def __init__(self, base, shift=0.0):
-        self.base, self.param_groups, self.state, self.defaults = base, base.param_groups, base.state, base.defaults
-        self.slow = [[member.detach() + shift for member in group["params"]] for group in base.param_groups]
-        self.count = 0
-
-    def zero_grad(self, *args, **options):
-        self.base.zero_grad(*args, **options)
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        self.base.step()
-        self.count += 1
-        for group, slow in zip(self.param_groups, self.slow, strict=True):
-            for member, kept in zip(group["params"], slow, strict=True):
-                if self.count % 2 == 0:
-                    member.copy_(kept.lerp_(member, 0.5))
 
 
 class ChoosesItsRate(torch.optim.Optimizer):
@@ -138,11 +109,7 @@ NEW = {
     "a rate in a tensor": lambda m: torch.optim.Adam(m.parameters(), lr=torch.tensor(0.01)),
     "state from the start": lambda m: StatesFromTheStart(m.parameters()),
     "a wrapper": lambda m: Wrapper(sgd(m, momentum=0.9), 0.5),
-    "a tensor of zeros": lambda m: Anchored(m.parameters()),
-    "slow weights": lambda m: Lookahead(sgd(m)),
-    "slow weights in the state": lambda m: injected(sgd(m), m.last.bias, {"slow": m.last.bias.detach().clone()}),
     "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
-    "no buffer": lambda m: injected(sgd(m), m.last.bias, {"momentum_buffer": None}),
     "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
 }
 
@@ -208,14 +175,7 @@ OLD = {
     "injected where a copy is due": (
         lambda m: injected(StatesFromTheStart(m.parameters()), m.last.bias, {"z": torch.tensor([5.0])}), r"z of last\.bias",
     ),
-    "injected under a word": (lambda m: injected(sgd(m), "mean", {"of": torch.ones(2)}), "of under 'mean'"),
     "a number": (lambda m: injected(sgd(m), m.last.bias, {"count": 4}), r"count of last\.bias"),
-    "state of another tensor": (lambda m: injected(sgd(m), torch.ones(7), {"x": torch.zeros(1)}), r"a tensor of shape \(7,\)"),
-    "a tensor as attribute": (lambda m: Anchored(m.parameters(), centre=torch.ones(3)), "in an attribute .centre.*first step"),
-    "slow weights of other parameters": (lambda m: Lookahead(sgd(m), shift=0.5), r"tensors of its own in an attribute \(slow\)'"),
-    "slow weights beside a number": (
-        lambda m: injected(sgd(m), m.last.bias, {"slow": m.last.bias.detach().clone(), "count": 4}), r"count of last\.bias",
-    ),
     "LBFGS inside": (lambda m: Wrapper(torch.optim.LBFGS(m.parameters()), 0.5), "one gradient per step"),
     "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(Net())), "foreign"),
 }  # fmt: skip

@@ -24,7 +24,6 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
@@ -135,8 +134,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
 def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
     """Refuse an optimizer of a new run that has taken steps: its state would carry the data behind them into the run.
 
-    State, and tensors in attributes, must be blank (zeros, no steps), copies of the parameters as they are now, or filled with
-    one of the optimizer's options. Hooks are allowed: they see released values only.
+    State must be blank (zeros, no steps), copies of the parameters as they are now, or filled with one of the optimizer's
+    options. Hooks are allowed: they see released values only.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
     for each in wrapped(optimizer):
@@ -146,24 +145,14 @@ def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[
             if rate is not None:  # not every optimizer has one, and some choose it themselves
                 real("optimizer.lr", rate.item() if math.prod(getattr(rate, "shape", (2,))) == 1 else rate)
         for key, state in each.state.items():
-            if isinstance(key, Tensor) and not any(key is member for member in members):
-                found = f"with state for a tensor of shape {tuple(key.shape)}, which is not its parameter"
-                raise InvalidArgumentError("optimizer", found, "one with state for its own parameters only", _FIX)
-            whose = f" of {names.get(id(key), 'a frozen parameter')}" if isinstance(key, Tensor) else f" under {key!r}"
+            whose = f" of {names.get(id(key), 'another tensor')}" if isinstance(key, Tensor) else f" under {key!r}"
             for path, leaf in list_leaves(state):
                 if not is_blank(leaf) and not _is_public(leaf, known):
                     raise InvalidArgumentError("optimizer", f"with state from earlier steps ({path}{whose})", "new", _FIX)
-        attributes = {name: value for name, value in vars(each).items() if name not in ("state", "param_groups", "defaults")}
-        for path, leaf in list_leaves(attributes):
-            if isinstance(leaf, Tensor | np.ndarray) and not is_blank(leaf) and not _is_public(leaf, known):
-                raise InvalidArgumentError(
-                    "optimizer", f"with tensors of its own in an attribute ({path})", "new, without values of earlier steps",
-                    "Zeros and copies of parameters as they are now may be there; it may create others in its first step().",
-                )  # fmt: skip
 
 
 def _is_public(value: Any, known: Iterable[Tensor | float]) -> bool:
-    """Return whether a value is a copy of a parameter, as slow weights are at the start, or filled with one of some numbers."""
+    """Return whether a value is a copy of a parameter, or filled with one of some numbers."""
     return isinstance(value, Tensor) and any(
         torch.equal(value, one.to(value)) if isinstance(one, Tensor) else bool((value == one).all()) for one in known
     )
