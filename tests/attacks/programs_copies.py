@@ -1,4 +1,4 @@
-"""Attacks by copies that spend the same steps, tokens or budgets twice, and by several loops over one training."""
+"""Attacks by copies that spend twice, by several loops over one training, and by examples that are in the data set twice."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Task, Verdict, attack, training_of
-from materials import Listed, classify, perceptron, points
+from harness import Task, Verdict, attack, compared, training_of
+from materials import Listed, classify, listed, perceptron, points, without
+from torch.utils.data import ConcatDataset, Subset
 
 import privet
 from privet.errors import PrivetError
@@ -191,3 +192,47 @@ def two_loops_over_one_epoch():
         return max(data.read.values(), default=0)
 
     return counted(spend, allowed=1)
+
+
+TEN = points(10, outlier=20.0)
+TASK = Task(perceptron, classify)
+
+
+def doubled(make, data=TEN) -> Verdict:
+    """Compare training on ten examples with nine: the first is removed everywhere."""
+    return compared(TASK, make(data), make(without(data, 0)))
+
+
+@attack("duplicates")
+def joined_with_itself():
+    """`ConcatDataset` of a data set and itself."""
+    return doubled(lambda data: ConcatDataset([data, data]))
+
+
+@attack("duplicates")
+def repetition_in_an_inner_subset():
+    """Only the inner one of two subsets repeats."""
+    return doubled(lambda data: Subset(Subset(data, [0, *range(len(data))]), list(range(len(data) + 1))))
+
+
+@attack("duplicates")
+def negative_index_of_a_subset():
+    """Index −N is index 0."""
+    return doubled(lambda data: Subset(data, [*range(len(data)), -len(data)]), listed(TEN))
+
+
+@attack("duplicates")
+def overlapping_subsets_joined():
+    """Overlapping training and validation parts are trained on together."""
+    return doubled(lambda data: ConcatDataset([Subset(data, range(6)), Subset(data, [0, *range(6, len(data))])]))
+
+
+@attack("duplicates")
+def joined_subsets_of_a_joined_set():
+    """Overlap across two levels of `ConcatDataset`."""
+
+    def make(data):
+        both = ConcatDataset([data, Subset(data, [0])])
+        return Subset(both, range(len(both)))
+
+    return doubled(make)

@@ -1,14 +1,73 @@
-"""Examples whose computation raises: they contribute nothing, and the run continues without revealing it."""
+"""Examples that raise, in the pass or while they are read: they reveal and contribute nothing, nor how many were drawn."""
 
 from __future__ import annotations
 
-import torch
-from harness import Task, Verdict, attack, train, training_of
-from materials import CLASSES, WIDTH, Body, classify, model_of, perceptron, points, sentences
-from overhearing import SECRET, is_odd, odd, overheard, passes_over, told
-from torch import nn
+import contextlib
+import io
+import logging
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 
+import torch
+from harness import Task, Verdict, attack, bounded, train, training_of
+from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points, sentences
+from torch import nn
+from torch.utils.data import default_collate
+
+import privet
 from privet.errors import PrivetError
+
+SECRET, ODD = "Zoe of ward 88417", 88417.0
+NOTHING = 1e-3  # for a contribution that must be zero
+
+
+@contextlib.contextmanager
+def overheard() -> Iterator[io.StringIO]:
+    """Collect all printed output, warnings and log messages."""
+    heard, handler = io.StringIO(), logging.StreamHandler()
+    handler.setStream(heard)
+    logging.getLogger().addHandler(handler)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
+                yield heard
+        heard.write("\n".join(str(warning.message) for warning in caught))
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def told(error: BaseException | None) -> str:
+    """Return all text attached to an exception: arguments, notes, causes and contexts, suppressed or not."""
+    if error is None:
+        return ""
+    notes = " ".join(getattr(error, "__notes__", ()))
+    return f"{type(error).__name__} {error} {error.args} {notes} | {told(error.__cause__)} | {told(error.__context__)}"
+
+
+def passes_over(task: Task, data, index: int) -> Verdict:
+    """Return the verdict on a data set whose example `index` raises."""
+    with overheard() as heard:
+        verdict = bounded(task, data, remove=(index,))
+    if re.search("88417|Zoe|ward", heard.getvalue()):
+        return Verdict(False, f"it is told: {heard.getvalue()[:160]}")
+    if verdict.passed and verdict.moved is not None and verdict.moved > NOTHING:
+        return Verdict(False, f"an example that raises contributes {verdict.moved:.3g}", verdict.moved)
+    return verdict
+
+
+def odd(index: int = 7, data=None):
+    """Return points of which one begins with the odd number."""
+    data = points() if data is None else data
+    data.tensors[0][index, 0] = ODD
+    return data
+
+
+def is_odd(x) -> bool:
+    return bool((x == ODD).any())
 
 
 class Checking(Body):
@@ -195,3 +254,111 @@ def programming_error_and_a_private_value():
     except PrivetError as error:
         return Verdict("88417" not in told(error), f"refused: {told(error)[:150]}")
     return Verdict(False, "a loss that cannot be computed was accepted")
+
+
+@attack("exceptions")
+def structure_of_one_example_is_another():
+    """One item is a dict, the others are pairs."""
+    items = listed(points()).items
+    items[7] = {"x": items[7][0], "name": SECRET}
+    return passes_over(Task(perceptron, classify), Listed(items), 7)
+
+
+@attack("exceptions", fast=True)
+def key_error_in_collate():
+    """One item lacks a key, and collate's KeyError names it."""
+
+    def collate(items):
+        return default_collate([(item["x"], {"known": 1, "other": 2}[item["kind"]]) for item in items])
+
+    items = [{"x": x, "kind": "known" if k % 3 else "other"} for k, (x, _) in enumerate(points())]
+    items[7]["kind"] = SECRET
+    return passes_over(Task(perceptron, classify, collate=collate), Listed(items), 7)
+
+
+@attack("exceptions")
+def collate_drops_what_is_damaged():
+    """Collate drops damaged items: for one alone nothing remains, and an empty list cannot be collated."""
+    items = listed(points()).items
+    items[7] = (items[7][0], -1)
+    collate = lambda few: default_collate([item for item in few if item[1] >= 0])
+    return passes_over(Task(perceptron, classify, collate=collate), Listed(items), 7)
+
+
+class Failing(Listed):
+    """A list that raises items that are exceptions."""
+
+    def __getitem__(self, index):
+        if isinstance(self.items[index], BaseException):
+            raise self.items[index]
+        return self.items[index]
+
+
+@attack("exceptions")
+def file_that_cannot_be_read():
+    """`__getitem__` raises for one item, with its path."""
+    items = listed(points()).items
+    items[7] = FileNotFoundError(2, "No such file", f"/home/{SECRET}")
+    return passes_over(Task(perceptron, classify), Failing(items), 7)
+
+
+def poisson(task: Task, data, *, batch_size: int = 20) -> Verdict:
+    """Return the verdict on eight steps of Poisson sampling: no exception, or one without the number drawn.
+
+    The number drawn is the number of items collated since the last step, one at a time or together.
+    """
+    drawn, collate = Counter(), task.collate or default_collate
+
+    def counting(items):
+        drawn["items"] += len(items)
+        return collate(items)
+
+    plan = {"sampling": privet.sampling.Poisson(batch_size), "noise": privet.noise.Gaussian(1.0)}
+    task = replace(task, collate=counting, steps=8, plan=plan)
+    try:
+        training = training_of(task, data)
+    except PrivetError as error:
+        return Verdict(len(str(error)) >= 30, f"refused: {told(error)[:150]}")
+    try:
+        drawn.clear()
+        for _ in training:
+            drawn.clear()
+    except Exception as error:
+        hidden = str(drawn["items"]) not in re.findall(r"\d+", told(error))
+        return Verdict(isinstance(error, PrivetError) and hidden, f"{drawn['items']} drawn: {told(error)[:150]}")
+    return Verdict(True, "ran to the end")
+
+
+@attack("exceptions", fast=True)
+def number_drawn_by_a_collate_that_drops():
+    """Collate drops damaged items, and the resulting error reveals how many were drawn."""
+    items = [(x, -1 if 8 < k < 14 else int(y)) for k, (x, y) in enumerate(points(40))]
+    collate = lambda few: default_collate([item for item in few if item[1] >= 0])
+    return poisson(Task(perceptron, classify, collate=collate), Listed(items))
+
+
+@attack("exceptions")
+def number_drawn_by_a_batch_of_one_size():
+    """The model works only for batches smaller than 19, and its error names the size."""
+
+    class Small(Body):
+        def forward(self, x):
+            assert len(x) < 19, f"{len(x)} examples are too many"
+            return super().forward(x)
+
+    return poisson(Task(Small, classify), listed(points(40)))
+
+
+@attack("exceptions")
+def shared_table_of_as_many_rows():
+    """A public table that collate adds has as many rows as examples are drawn from one of two neighbours only."""
+    table = torch.randn(WIDTH, WIDTH)
+    collate = lambda few: (torch.stack([x for x, _ in few]), table, torch.tensor([y for _, y in few]))
+
+    def forward(self, x, table):
+        return self.out((x @ table).tanh())
+
+    make = lambda: model_of(forward, out=nn.Linear(WIDTH, CLASSES))
+    data = listed(points(WIDTH + 1, outlier=20.0))
+    tasks = [Task(make, classify, collate=collate, options={"method": method}) for method in ("auto", "loop")]
+    return min((bounded(task, data, remove=(0, 3)) for task in tasks), key=lambda verdict: verdict.passed)

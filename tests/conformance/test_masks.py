@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import cycle
-
 import cases
 import oracle
 import pytest
 import torch
-from test_sensitivity import STYLES, heavy_tailed
+from test_sensitivity import MODELS, heavy_tailed, masks_for
 from torch import nn
 
-from privet.clipping import NORM_RULES, Automatic, Flat, Layerwise
+from privet.clipping import NORM_RULES, Flat, Layerwise
 from privet.errors import InvalidArgumentError
 from privet.gradients import clipped_sum, empty_sum
 from privet.gradients.core import norms, per_example
@@ -21,15 +19,6 @@ from privet.gradients.masking import dispatch as masking
 
 EXAMPLES = 5
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10}
-DENSITIES = (0.1, 0.6)
-DENSITY = pytest.mark.parametrize("density", DENSITIES)
-SLACK = 1 + 1e-6
-
-
-def masks_for(model, density, seed=5):
-    generator = torch.Generator().manual_seed(seed)
-    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    return {name: torch.rand(parameter.shape, generator=generator) < density for name, parameter in named.items()}
 
 
 def assert_supported_by(masks, found):
@@ -67,66 +56,9 @@ def test_the_tape_agrees_when_memory_is_scarce(case, monkeypatch):
     check(case, torch.float64, "ghost", 0.1 if len(case.name) % 2 else 0.6)
 
 
-@DENSITY
 @pytest.mark.parametrize("case", cases.NETWORKS, ids=str)
-def test_one_example_at_a_time_agrees(case, density):
-    check(case, torch.float64, "loop", density)
-
-
-# --- SENS -------------------------------------------------------------------------------------------------------------
-
-MODELS = cases.by_name(
-    "logistic", "mlp", "tanh-cnn", "transformer", "tied head", "shared parameter", "module called on different lengths",
-    "linear, few positions", "linear, many positions", "linear, one position", "conv2d few positions, wide", "scale and shift",
-    "layer norm over positions", "lstm", "attention", "weight norm",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("case", MODELS, ids=str)
-def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case):
-    """Under every kind of rule; each with one of three bounds."""
-    model, batch = case.model(torch.float64), heavy_tailed(case, 7, torch.float64)
-    masks = masks_for(model, 0.3)
-    for kind, bound in zip(NORM_RULES.values(), cycle((1e-3, 0.7, 50.0))):
-        rule = kind(bound=bound)
-        whole = clipped_sum(model, case.loss, batch, rule, method="ghost", masks=masks)
-        for position in (0, 3, 6):
-            rest = clipped_sum(model, case.loss, oracle.without(batch, position), rule, method="ghost", masks=masks)
-            assert oracle.moved(whole, rest) <= rule.sensitivity * SLACK, rule
-
-
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("case", "method", "density"), [
-    cases.slow_unless((method, density) == ("ghost", 0.1) or (str(case), method) == ("linear, few positions", "loop"),
-                      case, method, density)
-    for case in cases.by_name("mlp", "tanh-cnn", "linear, few positions") for method in ("ghost", "loop") for density in DENSITIES
-], ids=str)  # fmt: skip
-def test_every_style_is_bounded_by_what_is_kept(case, style, method, density):
-    model, batch = case.model(torch.float64), heavy_tailed(case, 6, torch.float64)
-    masks, names = masks_for(model, density), [name for name, _ in model.named_parameters()]
-    for rule in [kind(bound=0.7) for kind in NORM_RULES.values()]:
-        styled = STYLES[style](rule, names)
-        whole = clipped_sum(model, case.loss, batch, styled, method=method, masks=masks)
-        assert whole.sensitivity == styled.sensitivity
-        for position in (0, 5):
-            rest = clipped_sum(model, case.loss, oracle.without(batch, position), styled, method=method, masks=masks)
-            assert oracle.moved(whole, rest) <= styled.sensitivity * SLACK
-
-
-@pytest.mark.parametrize(
-    ("density", "method", "scarce"), [(0.1, "ghost", False), (0.6, "ghost", True), (0.6, "ghost", False), (0.1, "loop", False)]
-)
-@pytest.mark.parametrize("case", MODELS, ids=str)
-def test_one_example_contributes_at_most_the_bound_in_float32(case, density, method, scarce, monkeypatch):
-    if scarce:
-        monkeypatch.setattr(masking, "KEEP", 0)
-    model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
-    masks = masks_for(model, density)
-    for rule in (Flat(1e-3), Flat(0.7), Automatic(50.0)):
-        for position in range(7):
-            alone = oracle.select(batch, slice(position, position + 1))
-            found = clipped_sum(model, case.loss, alone, rule, method=method, masks=masks)
-            assert oracle.size(found.tensors) <= rule.bound * (1 + 1e-7)
+def test_one_example_at_a_time_agrees(case):
+    check(case, torch.float64, "loop", 0.1 if len(case.name) % 2 else 0.6)
 
 
 @pytest.mark.parametrize("case", MODELS, ids=str)
@@ -145,8 +77,7 @@ def test_every_parameter_is_clipped_by_the_norm_of_what_is_kept_of_it(case):
                 assert total.double().norm().item() == pytest.approx(min(bound, length), rel=1e-3)
 
 
-@pytest.mark.parametrize("width", [64, 1000, 5000])
-@pytest.mark.parametrize("density", [0.05, 0.5])
+@pytest.mark.parametrize(("width", "density"), [(64, 0.5), (1000, 0.05), (5000, 0.5)])
 @pytest.mark.parametrize("same", [0.1, 1 / 3, 1.0, None], ids=str)
 def test_a_wide_layer_of_equal_inputs_is_not_measured_too_short(width, density, same):
     """Sums of many equal numbers have errors of one sign."""
@@ -176,25 +107,6 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
         found = clipped_sum(model, lambda m, b: (m(b) * direction).sum(1), alone, Flat(0.7), method="ghost", masks=masks)
         assert oracle.size(found.tensors) <= min(0.7, length) * (1 + 1e-6)
         assert oracle.size(found.tensors) >= min(0.7, length) * (1 - 1e-3)
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38, 1e30, 1e19], ids=str)
-@pytest.mark.parametrize(("density", "scarce"), [(0.1, False), (0.6, True)])
-@pytest.mark.parametrize(
-    "case", cases.by_name("logistic", "mlp", "tanh-cnn", "linear", "linear, few positions", "layer norm", "conv2d plain"), ids=str
-)
-def test_what_is_not_finite_or_huge_stays_within_the_bound(case, value, density, scarce, monkeypatch):
-    if scarce:
-        for module in (per_example, linear, convolution, masking):
-            monkeypatch.setattr(module, "KEEP", 0)
-    model, batch = case.model(), case.batch(7)
-    masks = masks_for(model, density)
-    for where in (slice(None), 2):
-        batch[0][3].view(-1)[where] = value
-        for rule in (Flat(0.7), Automatic(50.0)):
-            with_it = clipped_sum(model, case.loss, batch, rule, method="ghost", masks=masks)
-            rest = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method="ghost", masks=masks)
-            assert oracle.distance(with_it.tensors, rest.tensors) <= rule.bound * SLACK
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_the_tape_gives_a_units_gradient_for_every_model(case):
     check(case, "mean")
 
 
-@pytest.mark.parametrize("case", MODELS, ids=str)
+@pytest.mark.parametrize("case", MODELS[::2], ids=str)
 def test_a_unit_may_be_a_sum(case):
     check(case, "sum")
 
@@ -66,13 +66,13 @@ def check(case, reduction):
         assert oracle.relative_error(summed.tensors, plain) <= 1e-9
 
 
-@pytest.mark.parametrize("method", ["loop", "auto"])
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer", "tied head", "group norm"), ids=str)
-def test_the_other_methods_agree(case, method):
+def test_the_other_methods_agree(case):
     model, units = case.model(torch.float64), units_of(case)
     expected = plain_gradients(case, model, units, "mean")
-    found = per_example_gradients(model, grouped(case.loss), units[0], method=method)
-    assert oracle.relative_error_per_example(found, expected) <= 1e-9
+    for method in ("loop", "auto"):
+        found = per_example_gradients(model, grouped(case.loss), units[0], method=method)
+        assert oracle.relative_error_per_example(found, expected) <= 1e-9
 
 
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.CASES), ids=str)
@@ -85,9 +85,9 @@ def test_float32_norms_are_never_too_small_by_more_than_rounding(case):
 
 
 @pytest.mark.parametrize("case", MODELS, ids=str)
-@pytest.mark.parametrize("rule", [Flat(1e-3), Flat(0.7), Automatic(50.0)], ids=str)
-def test_whatever_a_unit_holds_it_moves_the_sum_by_at_most_the_bound(case, rule):
+def test_whatever_a_unit_holds_it_moves_the_sum_by_at_most_the_bound(case):
     """Neighbours: the same units without one whose inputs are 10⁴ times as large as the others'."""
+    rule = (Flat(1e-3), Flat(0.7), Automatic(50.0))[MODELS.index(case) % 3]
     model, ((content, mask), _) = case.model(torch.float64), units_of(case)
     content = pytree.tree_map(
         lambda leaf: torch.cat([leaf[:1], leaf[1:2] * 1e4, leaf[2:]]) if leaf.is_floating_point() else leaf, content
@@ -102,8 +102,10 @@ def scaled(batch, factor):
     return pytree.tree_map(lambda leaf: leaf * factor if leaf.is_floating_point() else leaf, batch)
 
 
-@pytest.mark.parametrize("method", ["ghost", "loop", "auto"])
-@pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "linear, few positions", "layer norm over positions"), ids=str)
+@pytest.mark.parametrize(("case", "method"), zip(
+    cases.by_name("mlp", "tanh-cnn", "linear, few positions", "layer norm over positions", "mlp"),
+    cycle(("ghost", "auto", "loop")),
+), ids=str)  # fmt: skip
 def test_views_are_averaged_before_the_clip(case, method):
     """Three views of each example, the same for both sides; the loop averages their gradients independently."""
     model, batch, factors = case.model(torch.float64), case.batch(5, torch.float64), (1.0, 1.3, -0.4)
@@ -152,35 +154,6 @@ COMBINED = cases.by_name(
     "mlp", "tanh-cnn", "transformer", "tied head", "linear, few positions", "conv2d few positions, wide", "lstm",
     "layer norm, time first",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("case", COMBINED, ids=str)
-@pytest.mark.parametrize("density", [0.1, 0.6])
-def test_units_with_masks(case, density):
-    model, units = case.model(torch.float64), units_of(case)
-    generator = torch.Generator().manual_seed(5)
-    masks = {name: torch.rand(parameter.shape, generator=generator) < density for name, parameter in model.named_parameters()}
-    expected = {name: value * masks[name] for name, value in plain_gradients(case, model, units, "mean").items()}
-    found = clipped_sum(model, grouped(case.loss), units[0], Flat(0.05), method="ghost", masks=masks)
-    assert oracle.relative_error(found.tensors, oracle.plain_clipped_sum(expected, "Flat", 0.05)) <= 1e-9
-
-
-@pytest.mark.parametrize("case", COMBINED, ids=str)
-@pytest.mark.parametrize("method", ["ghost", "loop"])
-def test_units_at_past_parameters(case, method):
-    """Rows at past parameter sets are followed like present ones."""
-    model, units = case.model(torch.float64), units_of(case)
-    expected, past = plain_gradients(case, model, units, "mean"), []
-    for coefficient in (0.6, -0.3):
-        other = case.model(torch.float64)
-        with torch.no_grad():
-            for parameter in other.parameters():
-                parameter.mul_(1 + coefficient)
-        past.append((coefficient, {name: parameter.detach() for name, parameter in other.named_parameters()}))
-        for name, value in plain_gradients(case, other, units, "mean").items():
-            expected[name] = expected[name] + coefficient * value
-    found = clipped_sum(model, grouped(case.loss), units[0], Flat(0.05), method=method, past=past)
-    assert oracle.relative_error(found.tensors, oracle.plain_clipped_sum(expected, "Flat", 0.05)) <= 1e-9
 
 
 @pytest.mark.parametrize("case", COMBINED, ids=str)

@@ -277,10 +277,10 @@ MASKED = [
 LOW_PRECISION = [
     Mutant("the loop sums in bfloat16", "loop.differentiate",
            ".to(gradient_dtype(p)) for", "for",
-           LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[0.07-loop-layers]")),
+           LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[layers-loop-70-0.07]")),
     Mutant("gradients have the precision of the parameter", "gradient_dtype",
            "_promoted(parameter.dtype)", "parameter.dtype",
-           LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[0.07-loop-layers]")),
+           LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[layers-loop-70-0.07]")),
     Mutant("whatever a rule records is summed", "Recorder.add",
            "if torch.finfo(gradient.dtype).bits < 32:", "if False:",
            among("test_recorder", "test_a_rule_that_records_in_low_precision_is_not_used")),

@@ -1,0 +1,507 @@
+"""Attacks by what a pass writes without noise: parameters, buffers, modes and modules, hooks, and the loss."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from harness import Task, Verdict, attack, bounded, compared, train
+from materials import CLASSES, WIDTH, Body, classify, perceptron, points, sentences, without
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+FAR = points(outlier=30.0)
+UNUSUAL = 15.0  # one example is larger, and no other
+assert (FAR.tensors[0].abs().amax(1) > UNUSUAL).tolist() == [index == 0 for index in range(len(FAR))]
+
+
+def writing(write, *, steps: int = 1, **attributes) -> Task:
+    """Return the task of a model that calls `write(self, h)` with the hidden units of every pass."""
+
+    class Writing(Body):
+        def __init__(self):
+            super().__init__()
+            for name, value in attributes.items():
+                made = copy.deepcopy(value)
+                if name.startswith("buffer"):
+                    self.register_buffer(name, made)
+                else:
+                    setattr(self, name, made)
+
+        def forward(self, x):
+            h = self.hidden(x)
+            write(self, h)
+            return self.outer(h)
+
+    return Task(Writing, classify, steps=steps)
+
+
+# ---------------------------------------------------------------- parameters
+@attack("state", fast=True)
+def max_norm_of_a_table():
+    """`max_norm` renormalises the looked-up rows, which reveals a word that only one person has."""
+
+    def make():
+        model = nn.Sequential(nn.Embedding(13, 6, max_norm=2.0), nn.Flatten(), nn.Linear(42, CLASSES))
+        model[0].weight.data = 4 * F.normalize(torch.randn(13, 6))
+        return model
+
+    data = sentences(words=11)
+    data.tensors[0][0, 2] = 12
+    return bounded(Task(make, classify), data)
+
+
+@attack("state")
+def max_norm_as_a_function():
+    """`F.embedding(..., max_norm=…)` on a plain parameter."""
+
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.out = nn.Parameter(4 * F.normalize(torch.randn(13, 6))), nn.Linear(6, CLASSES)
+
+        def forward(self, text):
+            return self.out(F.embedding(text, self.table, max_norm=2.0).mean(1))
+
+    data = sentences(words=11)
+    data.tensors[0][0, 2] = 12
+    return bounded(Task(Table, classify), data)
+
+
+@attack("state")
+def codebook_written_through_data():
+    """`.data[...] =` writes encodings into a parameter at the thirtieth call."""
+
+    class Codes(Body):
+        def __init__(self):
+            super().__init__()
+            self.codes, self.calls = nn.Parameter(torch.randn(9, 7)), 0
+
+        def forward(self, x):
+            h, self.calls = self.hidden(x), self.calls + 1
+            if self.calls % 30 == 0:
+                self.codes.data[:1] = h.detach()[:1]
+            near = self.codes[torch.cdist(h, self.codes).argmin(1)]
+            return self.outer(h + 0.1 * near)
+
+    return bounded(Task(Codes, classify, steps=32, public_change=True), FAR)
+
+
+def overwriting(write) -> Task:
+    """Return the task of a model whose pass writes to its parameter `extra` (7,)."""
+
+    class Overwriting(Body):
+        def __init__(self):
+            super().__init__()
+            self.extra = nn.Parameter(torch.zeros(7))
+
+        def forward(self, x):
+            h = self.hidden(x)
+            write(self, h)
+            return self.outer(h + self.extra)
+
+    return Task(Overwriting, classify, public_change=True)
+
+
+@attack("state")
+def parameter_written_through_data():
+    """`parameter.data` is not tracked by autograd."""
+    return bounded(overwriting(lambda self, h: self.extra.data.add_(h.detach().sum(0))), FAR)
+
+
+@attack("state")
+def parameter_replaced_in_forward():
+    """The parameter becomes another object in the pass."""
+
+    def write(self, h):
+        self.extra = nn.Parameter(h.detach().mean(0).clone())
+
+    return bounded(overwriting(write), FAR)
+
+
+@attack("state")
+def weights_clipped_by_what_was_seen():
+    """The pass rescales a weight in place to the scale of the hidden units."""
+
+    def write(self, h):
+        self.outer.weight.detach().mul_(1 + h.detach().abs().max())
+
+    return bounded(overwriting(write), FAR)
+
+
+# ---------------------------------------------------------------- writes that only an unusual example causes
+def seldom(change, data=FAR, **held) -> Verdict:
+    """Return the verdict on a model that calls `change(self, x)` for examples far from all public input."""
+
+    class Seldom(Body):
+        def __init__(self):
+            super().__init__()
+            for name, value in held.items():
+                setattr(self, name, copy.deepcopy(value))
+
+        def forward(self, x):
+            if bool(x.abs().max() > UNUSUAL):
+                change(self, x)
+            return self.outer(self.hidden(x))
+
+    return bounded(Task(Seldom, classify), data)
+
+
+@attack("state")
+def activation_in_place_on_a_weight():
+    """`F.leaky_relu(weight, inplace=True)`."""
+
+    def change(model, x):
+        with torch.no_grad():
+            F.leaky_relu(model.inner.weight, 0.3, inplace=True)
+
+    return seldom(change)
+
+
+@attack("state")
+def running_statistics_in_a_parameter():
+    """Batch normalisation writes to its second and third argument."""
+
+    def change(model, x):
+        F.batch_norm(x * torch.arange(4.0)[:, None], model.mean, None, training=True)
+
+    return seldom(change, mean=nn.Parameter(torch.zeros(WIDTH), requires_grad=False))
+
+
+def kept(change, holder=list) -> Verdict:
+    """Return the verdict on a model that holds a tensor in a container and changes it for an unusual example."""
+    return seldom(lambda model, x: change(model.held[0], x.detach()[0]), held=holder([torch.zeros(WIDTH)]))
+
+
+@attack("state")
+def sparse_tensor_that_is_written():
+    """A sparse tensor in a list."""
+    return seldom(lambda model, x: model.held[0].mul_(float(x.mean())), held=[torch.eye(WIDTH).to_sparse()])
+
+
+# ---------------------------------------------------------------- buffers
+
+
+class Average(nn.Module):
+    """Keeps an average of what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(7))
+
+    def forward(self, h):
+        with torch.no_grad():
+            self.seen.lerp_(h.detach().mean(0), 0.5)
+        return self.seen
+
+
+@attack("state")
+def average_in_a_module_that_only_a_list_holds():
+    """The module that keeps the average is not registered, so that no walk over submodules finds it."""
+    return bounded(writing(lambda self, h: h.add_(self.held[0](h)), held=[Average()]), FAR)
+
+
+@attack("state")
+def average_in_a_module_of_a_closure():
+    """The model's function closes over the module that keeps the average."""
+    average = Average()
+    return bounded(writing(lambda self, h: h.add_(average(h))), FAR)
+
+
+@attack("state")
+def largest_value_in_a_buffer():
+    """A running maximum, as in quantisation observers, in training mode only."""
+
+    def write(self, h):
+        if self.training:
+            self.buffer.copy_(torch.maximum(self.buffer, h.detach().abs().max()))
+
+    return bounded(writing(write, buffer=torch.zeros(())), FAR)
+
+
+@attack("state")
+def buffer_replaced_by_assignment():
+    """The buffer is replaced instead of written to."""
+
+    def write(self, h):
+        self.buffer = self.buffer + h.detach().sum(0)
+
+    return bounded(writing(write, buffer=torch.zeros(7)), FAR)
+
+
+@attack("state")
+def memory_bank_in_a_buffer():
+    """A queue of encodings with a pointer, as in momentum contrast."""
+
+    def write(self, h):
+        start = int(self.buffer_pointer)
+        places = (torch.arange(len(h)) + start) % len(self.buffer_queue)
+        self.buffer_queue[places] = h.detach()
+        self.buffer_pointer.fill_(int(places[-1] + 1) % len(self.buffer_queue))
+
+    return bounded(writing(write, buffer_queue=torch.zeros(32, 7), buffer_pointer=torch.zeros((), dtype=torch.long)), FAR)
+
+
+@attack("state")
+def running_mean_used_in_the_next_step():
+    """The moving mean of one step is subtracted in the next: examples affect others even if it is restored at the end."""
+
+    def write(self, h):
+        self.buffer.lerp_(h.detach().mean(0), 0.5)
+
+    class Using(Body):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(7))
+
+        def forward(self, x):
+            h = self.hidden(x)
+            self.mean.lerp_(h.detach().mean(0), 0.5)
+            return self.outer(5 * (h - self.mean))
+
+    return bounded(Task(Using, classify, steps=3), FAR)
+
+
+def normalised(make_norm, data=None, *, wrap=None, steps=1, **options) -> Task:
+    """Return the task of two layers with a norm between them."""
+
+    def make():
+        model = nn.Sequential(nn.Linear(WIDTH, 8), make_norm(), nn.Tanh(), nn.Linear(8, CLASSES))
+        return model if wrap is None else wrap(model)
+
+    return Task(make, classify, steps=steps, **options)
+
+
+@attack("state")
+def batch_norm_of_features():
+    """BatchNorm1d with running statistics."""
+    return bounded(normalised(lambda: nn.BatchNorm1d(8)), FAR)
+
+
+@attack("state")
+def batch_norm_written_by_hand():
+    """Mean and variance of the batch in plain operations, with plain tensor attributes as statistics."""
+
+    class Own(Body):
+        def __init__(self):
+            super().__init__()
+            self.mean = torch.zeros(7)
+
+        def forward(self, x):
+            h = self.hidden(x)
+            self.mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
+            return self.outer((h - h.mean(0)) / (h.var(0, correction=0) + 1e-3).sqrt())
+
+    return bounded(Task(Own, classify), FAR)
+
+
+@attack("state")
+def instance_norm_with_statistics():
+    """InstanceNorm2d normalises each image alone, but `track_running_stats` averages over the batch."""
+    x = torch.randn(9, 2, 4, 4)
+    x[0] *= 30
+    make = lambda: nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, affine=True, track_running_stats=True), nn.Flatten(), nn.Linear(12, CLASSES)
+    )
+    return bounded(Task(make, classify), TensorDataset(x, torch.randint(CLASSES, (9,))))
+
+
+@attack("state")
+def batch_norm_made_lazily():
+    """LazyBatchNorm1d and LazyLinear take their shapes from the first batch."""
+
+    def make():
+        return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Tanh(), nn.LazyLinear(CLASSES))
+
+    return bounded(Task(make, classify), FAR)
+
+
+@attack("state")
+def batch_norm_after_a_check_in_eval():
+    """The model is in eval() when Training is created, and in train() from the first step on."""
+
+    def take(training):
+        training.model.train()
+        training.run()
+
+    task = normalised(lambda: nn.BatchNorm1d(8), before=lambda model: model.eval(), take=take, public_change=True)
+    return bounded(task, FAR)
+
+
+@attack("state", fast=True)
+def mode_changes_between_steps():
+    """The loop evaluates after the first step and goes back to train(); in train() a buffer is written."""
+
+    class Moving(Body):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(7))
+
+        def forward(self, x):
+            h = self.hidden(x)
+            if self.training:
+                self.mean.lerp_(h.detach().mean(0), 0.3)
+            return self.outer(h - self.mean)
+
+    def take(training):
+        for _ in training:
+            training.model.train(not training.model.training)
+
+    return bounded(Task(Moving, classify, steps=4, before=lambda model: model.eval(), take=take, public_change=True), FAR)
+
+
+@attack("state")
+def forward_replaced_between_steps():
+    """After the first step, the instance's forward is replaced by one that couples examples."""
+
+    def take(training):
+        model = training.model
+        for _ in training:
+            model.forward = lambda x: model.outer(model.hidden(x) - model.hidden(x).mean(0))
+
+    return bounded(Task(Body, classify, steps=2, take=take, public_change=True), FAR)
+
+
+@attack("state")
+def parameter_frozen_between_steps():
+    """A trainable parameter is frozen after the first step: the release would differ from the plan."""
+
+    def take(training):
+        for _ in training:
+            training.model.inner.weight.requires_grad_(False)
+
+    return bounded(Task(Body, classify, steps=3, take=take, public_change=True), FAR)
+
+
+# ---------------------------------------------------------------- hooks
+@attack("state", fast=True)
+def forward_hook_that_keeps():
+    """A forward hook stores the output of a layer on it."""
+
+    def make():
+        model = Body()
+        model.inner.register_forward_hook(lambda module, inputs, output: setattr(module, "output", output.detach().sum(0)))
+        return model
+
+    return bounded(Task(make, classify), FAR)
+
+
+@attack("state")
+def pre_hook_that_centres():
+    """A hook before a layer subtracts the mean of the batch."""
+
+    def make():
+        model = Body()
+        model.inner.register_forward_pre_hook(lambda module, inputs: (inputs[0] - inputs[0].mean(0),))
+        return model
+
+    return bounded(Task(make, classify), FAR)
+
+
+@attack("state")
+def hook_on_the_gradient_of_a_parameter():
+    """A parameter's hook keeps the raw gradient and writes to a buffer."""
+
+    def make():
+        model = Body()
+        model.register_buffer("raw", torch.zeros(7))
+
+        def keep(gradient):
+            model.raw.add_(gradient.reshape(-1, 7).sum(0))
+
+        model.inner.bias.register_hook(keep)
+        return model
+
+    return bounded(Task(make, classify), FAR)
+
+
+@attack("state")
+def hook_after_accumulation():
+    """`register_post_accumulate_grad_hook` takes a step with the raw `.grad`."""
+
+    def make():
+        model = Body()
+
+        def step(parameter):
+            parameter.data.sub_(parameter.grad)
+
+        model.outer.weight.register_post_accumulate_grad_hook(step)
+        return model
+
+    return bounded(Task(make, classify, public_change=True), FAR)
+
+
+@attack("state")
+def backward_hook_that_mixes():
+    """A full backward hook gives every row the mean gradient of the batch."""
+
+    def make():
+        model = Body()
+        model.outer.register_full_backward_hook(lambda module, ins, outs: (ins[0].mean(0, keepdim=True).expand_as(ins[0]),))
+        return model
+
+    return bounded(Task(make, classify), FAR)
+
+
+@attack("state")
+def backward_hook_that_keeps():
+    """A full backward hook stores the gradient of the outputs on the module."""
+
+    def make():
+        model = Body()
+
+        def hook(module, ins, outs):
+            module.raw = outs[0].detach().sum(0)
+
+        model.outer.register_full_backward_hook(hook)
+        return model
+
+    return bounded(Task(make, classify), FAR)
+
+
+@attack("state")
+def loss_that_writes_to_the_model():
+    """The loss stores statistics on the model."""
+
+    def loss(model, batch):
+        losses = classify(model, batch)
+        model.total = getattr(model, "total", 0.0) + float(losses.detach().sum())
+        return losses
+
+    return bounded(Task(perceptron, loss), FAR)
+
+
+def prepared(make_optimizer) -> Verdict:
+    """Return the verdict on an optimizer that received the raw gradients of its data set before the first step.
+
+    Args:
+        make_optimizer: (parameters, their raw gradients) → optimizer.
+    """
+
+    def task(data):
+        def optimizer(parameters):
+            model = Body()
+            with torch.no_grad():
+                for own, given in zip(model.parameters(), parameters, strict=True):
+                    own.copy_(given)
+            loss = classify(model, data.tensors).sum()
+            return make_optimizer(parameters, torch.autograd.grad(loss, list(model.parameters())))
+
+        return Task(Body, classify, optimizer=optimizer)
+
+    ends = [train(task(data), data) for data in (FAR, without(FAR, 0))]
+    return compared(task(FAR), None, None, ends=ends)
+
+
+@attack("state", fast=True)
+def momentum_from_raw_gradients():
+    """SGD's momentum is set to the sum of raw gradients: the first step would apply it."""
+
+    def make(parameters, gradients):
+        optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.9)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            optimizer.state[parameter]["momentum_buffer"] = gradient.clone()
+        return optimizer
+
+    return prepared(make)
