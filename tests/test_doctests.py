@@ -2,18 +2,18 @@
 
 import doctest
 import importlib
-import pkgutil
+from pathlib import Path
 
 import privet
 
-MODULES = ["privet", *(module.name for module in pkgutil.walk_packages(privet.__path__, "privet."))]
+SOURCE = Path(privet.__file__).parents[1]
+FILES = [path for path in sorted((SOURCE / "privet").rglob("*.py")) if ">>> " in path.read_text(encoding="utf-8")]
 
 
 def test_examples_hold():
     failed = []
-    for name in MODULES:
-        if name.endswith("__main__"):
-            continue
+    for path in FILES:
+        name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
         try:
             module = importlib.import_module(name)
         except ImportError:

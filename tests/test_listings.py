@@ -1,4 +1,4 @@
-"""Listings of the papers that combine several features, as loops compared with `Training`, with and without noise.
+"""Listings of the papers that combine several features, as loops compared with `Training`.
 
 Rules and styles: tests/clipping/test_step_by_step.py; masks: tests/sparsification/test_masked_training.py; momentum of examples:
 tests/test_momentum.py; estimated norms: tests/gradients/test_projections.py; optimizers: tests/optim.
@@ -23,7 +23,6 @@ from privet.schedules import Constant, Geometric, Linear, Piecewise
 from privet.units import Groups, Users, averaged, grouped
 
 N, BATCH, RATE, BOUND, SIGMA = 40, 11.0, 0.37, 0.6, 1.7
-MIXED = pytest.mark.parametrize("sigma", [0.0, SIGMA], ids=["no noise", "fixed noise"])
 
 
 def network():
@@ -79,13 +78,12 @@ BOUNDS = {
 }
 
 
-@MIXED
 @pytest.mark.parametrize("deviation", ["fixed", "relative"])
 @pytest.mark.parametrize("schedule", BOUNDS)
-def test_momentum_and_a_varying_clip_bound(schedule, deviation, sigma):
+def test_momentum_and_a_varying_clip_bound(schedule, deviation):
     """Algorithm 1 of "Differentially Private SGD with Momentum and Varying Clipping Bound"; its divisor made public."""
     value, bound = BOUNDS[schedule]
-    the_plan = plan(sigma, bound_schedule=value)
+    the_plan = plan(SIGMA, bound_schedule=value)
     the_plan = dataclasses.replace(the_plan, noise=dataclasses.replace(the_plan.noise, deviation=deviation))
     (x, y), source, c = data(), FixedSource(), 0.6
     theta, m = parameters_to_vector(network().parameters()).detach(), 0
@@ -94,7 +92,7 @@ def test_momentum_and_a_varying_clip_bound(schedule, deviation, sigma):
         for i in the_plan.sampling.draw(N, source.words):
             g = gradient(theta, x[i], y[i])
             total = total + g / max(1, g.norm() / c_t)
-        b_t = sigma * (BOUND if deviation == "fixed" else c_t) * source.normal(len(theta)) if sigma else 0
+        b_t = SIGMA * (BOUND if deviation == "fixed" else c_t) * source.normal(len(theta))
         m = c * m + (total + b_t) / BATCH
         theta = theta - RATE * m
     same(trained(the_plan, momentum=c), theta)
@@ -162,9 +160,9 @@ UNITS = {
 }  # fmt: skip
 
 
-@MIXED
-@pytest.mark.parametrize("units", UNITS)
-@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize(("units", "views", "sigma"), [
+    ("examples", 3, 0.0), ("users", 1, SIGMA), ("users", 3, SIGMA), ("groups", 3, SIGMA),
+])  # fmt: skip
 def test_units_and_views(views, units, sigma):
     """DP-SGD on users or microbatches (McMahan et al. 2018), with augmentation multiplicity (De et al. 2022, section 3.2): the
     gradients of all views of all examples of a unit are averaged, then clipped."""

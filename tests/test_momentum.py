@@ -91,9 +91,7 @@ def algorithm_2(the_plan, network, x, y):
     return w
 
 
-@pytest.mark.parametrize("multiplier", [0.0, SIGMA])
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize(("rule", "method", "multiplier"), [(RULES[0], "loop", SIGMA), (RULES[1], "ghost", SIGMA)], ids=str)
 @pytest.mark.parametrize(("momentum", "batch_size"), [
     (InnerOuter(0.6, 0.3, 3), 9.0), (InnerOuter(1.0, 1.0, 1), 9.0), (InnerOuter(0.9, 0.5, 9), float(N)),
     (InnerOuter(0.9, 0.2, 0), 9.0), (PerExample(0.4), float(N)), (PerExample(1.0), float(N)),

@@ -17,7 +17,9 @@ def refused(*_, **__):
     raise AssertionError("an example asks for the network")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [
+    pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem == "audit" else ()) for path in NOTEBOOKS
+])  # fmt: skip
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     """Cells are Python without magics, so they run here as they do in Jupyter: one after the other in one namespace."""
     sources = ["".join(cell["source"]) for cell in cells(path) if cell["cell_type"] == "code"]

@@ -46,9 +46,10 @@ def possible(recipe, arm):
     return True
 
 
-@pytest.mark.parametrize(
-    "recipe", [recipe for recipe in RECIPES.values() if recipe.data in small.ENTRIES], ids=lambda recipe: recipe.name
-)
+@pytest.mark.parametrize("recipe", [
+    pytest.param(recipe, id=recipe.name, marks=pytest.mark.slow if place % 8 else ())
+    for place, recipe in enumerate(RECIPES.values()) if recipe.data in small.ENTRIES
+])  # fmt: skip
 def test_the_recipe_comes_to_a_table(recipe, tmp_path, short_test_part, nothing_fetched):
     if not small.ENTRIES[recipe.data].cached:
         pytest.skip(f"{recipe.data} is not on this machine: privet data fetch {recipe.data}")

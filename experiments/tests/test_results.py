@@ -16,6 +16,10 @@ from privet_experiments.reproduction.charts import draw
 from privet_experiments.reproduction.pages import rebuild
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+# Drawing takes seconds for each: a few in `make test`, all in `make test-slow`.
+FEW = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if place % 8 else ()) for place, name in enumerate(RECIPES)]
+)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -75,13 +79,13 @@ def differs(kept, drawn):
     return "" if close else "numbers"
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@FEW
 def test_the_table_is_that_of_the_runs(name, rebuilt):
     kept, made = ((folder / "table.md").read_text(encoding="utf-8").splitlines() for folder in (RESULTS / name, rebuilt(name)))
     assert [one for one in zip_longest(kept, made, fillvalue="") if not same_but_for_rounding(*one)] == []
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@FEW
 def test_the_numbers_behind_the_table_are_those_of_the_runs(name, rebuilt):
     kept, made = (list(csv.reader((folder / "table.csv").open(encoding="utf-8"))) for folder in (RESULTS / name, rebuilt(name)))
     for one, other in zip(kept, made, strict=True):
@@ -89,7 +93,7 @@ def test_the_numbers_behind_the_table_are_those_of_the_runs(name, rebuilt):
         assert [float(c) for c in one if number(c)] == pytest.approx([float(c) for c in other if number(c)], rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@FEW
 def test_the_figures_show_the_numbers_of_the_runs(name, rebuilt):
     kept = {path.name: path.read_text(encoding="utf-8") for path in (RESULTS / name / "figures").glob("*.svg")}
     drawn = {path.name: path.read_text(encoding="utf-8") for path in (rebuilt(name) / "figures").glob("*.svg")}

@@ -78,7 +78,7 @@ def sound(text: str) -> Verdict:
     return Verdict(code == 0, f"status {code}: {said}")
 
 
-@attack("check", fast=True)
+@attack("check")
 def file_that_pads_to_the_longest():
     """Padding by collate, and a mean over time."""
     return broken("""

@@ -27,7 +27,7 @@ def plan(name):
     ).calibrate(4.0)  # fmt: skip
 
 
-@EVERY
+@pytest.mark.parametrize("name", ["buffers", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bands", "tree"))])
 def test_a_correct_trainer_passes_and_the_bound_is_close(name):
     found = mechanism(plan(name), observations=FEW)
     assert found.passed, found.failed
@@ -35,7 +35,7 @@ def test_a_correct_trainer_passes_and_the_bound_is_close(name):
     assert any("all steps" in note for note in found.notes)
 
 
-@EVERY
+@pytest.mark.parametrize("name", ["bands", *(pytest.param(name, marks=pytest.mark.slow) for name in ("buffers", "tree"))])
 def test_noise_that_is_a_tenth_too_small_is_noticed(name):
     def trainer(probe):
         smaller = replace(probe.plan.noise, multiplier=0.9 * probe.plan.noise.multiplier)

@@ -33,7 +33,7 @@ VARIANTS = {
     "correlated noise": {"noise": Banded(bands=3, multiplier=0.9), "sampling": CyclicPoisson(20, cycle=5)},
 }
 # Each is a part of the others, or of the audit of trainings, and takes seconds.
-RARELY = ("all clients", "correlated noise")
+RARELY = ("flat", "masks", "all clients", "correlated noise")
 
 
 @pytest.mark.parametrize("variant", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY else name for name in VARIANTS])
@@ -123,7 +123,9 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [name if place % 2 else pytest.param(name, marks=pytest.mark.slow) for place, name in enumerate(FAULTS)]
+)
 def test_a_fault_anywhere_on_the_path_is_noticed(fault, monkeypatch):
     where, name, broken = FAULTS[fault]
     monkeypatch.setattr(where, name, broken)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, reject, settings
 from programs import programs
 
 TIMES = int(os.environ.get("PRIVET_FUZZ", "1"))
-PARTS, EACH = 5, 50
+PARTS, EACH = 2, 50
 
 
 @pytest.mark.parametrize("part", range(PARTS))

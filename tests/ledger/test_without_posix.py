@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 # What Windows has not, and POSIX does. What torch makes of the rest is torch's affair, so it is imported first.
 HIDDEN = """
     import os, sys
@@ -83,6 +85,7 @@ def test_a_run_is_trained_verified_and_resumed(tmp_path):
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_lock_ends_with_its_process_and_not_before(tmp_path):
     body = """
         from pathlib import Path

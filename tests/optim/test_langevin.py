@@ -38,8 +38,7 @@ def two_sided(low):
     return 2 * min(low, 1 - low)
 
 
-@pytest.mark.parametrize("diffusion", [POSTERIOR, 0.9], ids=["the posterior", "heated"])
-@pytest.mark.parametrize("schedule", [False, True], ids=["one rate", "falling rates"])
+@pytest.mark.parametrize(("diffusion", "schedule"), [(POSTERIOR, True), (0.9, False)], ids=["the posterior", "heated"])
 def test_the_posterior_of_a_gaussian_mean_is_recovered(diffusion, schedule, holds_twice):
     """Conjugate model: the posterior is N(m, v), by the book; a heated one has variance v·D·n/2, and a step of finite length
     adds a known part to it (the recursion is linear, so its variance is followed exactly)."""
@@ -61,7 +60,7 @@ def test_the_posterior_of_a_gaussian_mean_is_recovered(diffusion, schedule, hold
         optimizer = SGLD(model.parameters(), lr, N, prior=GaussianPrior(PRIOR), diffusion=diffusion, burn_in=59)
         optimizer.check(plan(noise))
         privet.Training(
-            plan(noise), model, loss_fn, optimizer, TensorDataset(x), method="loop", reading=privet.Reading(probe=False)
+            plan(noise), model, loss_fn, optimizer, TensorDataset(x), method="ghost", reading=privet.Reading(probe=False)
         ).run()
         ((sample,),) = optimizer.samples
         mean = x.sum(0) / SPREAD**2 / precision

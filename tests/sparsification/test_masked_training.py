@@ -89,13 +89,12 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("sigma", [0.0, SIGMA])
 @pytest.mark.parametrize("rule", WEIGHTS, ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_every_step_is_that_of_the_papers_listing(kind, rule, sigma):
+def test_every_step_is_that_of_the_papers_listing(kind, rule):
     model = network()
-    running = training(plan(kind, sigma, clipping=rule), model, physical_batch_size=4)
-    for _, expected in zip(running, listing(kind, sigma, WEIGHTS[rule]), strict=True):
+    running = training(plan(kind, SIGMA, clipping=rule), model, physical_batch_size=4)
+    for _, expected in zip(running, listing(kind, SIGMA, WEIGHTS[rule]), strict=True):
         torch.testing.assert_close(parameters(model), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -174,7 +173,7 @@ def test_noise_has_the_plans_deviation_wherever_it_is(kind, holds_twice):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("stop", [1, 5, 8, 11])
+@pytest.mark.parametrize("stop", [1, 8])
 def test_a_resumed_run_has_the_masks_that_it_would_have_had(kind, stop, tmp_path):
     """Noise is fresh after resuming, so what is compared are the masks for the same releases."""
     the_plan, model = plan(kind, source="fast"), network()

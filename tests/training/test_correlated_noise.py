@@ -100,7 +100,7 @@ for step in training:
 """
 
 
-@pytest.mark.parametrize("name", ["bands", "buffers", "tree"])
+@pytest.mark.parametrize("name", ["bands", *(pytest.param(name, marks=pytest.mark.slow) for name in ("buffers", "tree"))])
 def test_a_killed_run_goes_on_as_a_new_mechanism_at_the_next_cycle(name, tmp_path):
     run = tmp_path / "run"
     script = SCRIPT.format(folder=str(__file__).rpartition("/")[0], name=name, run=str(run))

@@ -118,8 +118,7 @@ def one_at_a_time(training):
 LOOPS = [side_by_side, one_inside_the_other, broken_off, forgotten, one_at_a_time]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize(("loop", "workers"), [*((loop, 0) for loop in LOOPS), (side_by_side, 1), (broken_off, 1)])
 @pytest.mark.parametrize("scheme", BY_EPOCH, ids=str)
 def test_every_epoch_is_one_partition_whatever_the_loops(scheme, loop, workers):
     training = setup(scheme, workers=workers)

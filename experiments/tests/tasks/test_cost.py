@@ -34,6 +34,7 @@ def test_every_measured_number_is_a_positive_ratio(rule):
     assert OF_THE_RUN["time_ratio"](job, plan, DATA, "ghost") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not peak_is_measurable(), reason="this system does not tell peak memory")
 def test_memory_is_the_peak_of_a_step_in_a_fresh_process():
     job, plan = asked(clipping.Flat(0.5))

@@ -26,6 +26,7 @@ def test_a_run_says_of_its_problem_what_its_flow_shows():
     assert (found["symmetric_kernel"], found["monotone_loss"]) == (0.0, float(expected.monotone))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [name for name, kind in tangent_kernel.KINDS.items() if kind.slower > 1 and "flat" in name])
 def test_a_rule_with_one_positive_weight_an_example_keeps_the_eigenvalues_positive(kind):
     (problem,) = [problem for problem in tangent_kernel.problems() if problem.name == "opposed"]

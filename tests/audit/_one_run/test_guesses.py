@@ -28,7 +28,7 @@ def scores(mu, canaries):
     return coins * mu + generator.standard_normal(canaries), coins
 
 
-@pytest.mark.parametrize("mu", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("mu", [1.0])
 def test_the_bounds_have_their_confidence_level(mu):
     truth, runs, confidence, wrong = gaussian.epsilon(mu, DELTA), 40, 0.9, np.zeros(2)
     for _ in range(runs):
@@ -115,7 +115,7 @@ MEASURED_TOO = [
 
 @pytest.mark.parametrize(
     ("rate", "steps", "epsilon", "counting", "trade_off"),
-    [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in MEASURED_TOO)],
+    [MEASURED[0], *(pytest.param(*row, marks=pytest.mark.slow) for row in (*MEASURED[1:], *MEASURED_TOO))],
 )
 def test_an_ideal_adversary_matches_published_results(rate, steps, epsilon, counting, trade_off):
     """Means of five of bounds that scatter by a fifth, with another number of guesses to choose from.

@@ -58,7 +58,7 @@ def write(file, made):
     table.writerows(made)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_every_arm_comes_to_a_row(name, folder, tmp_path):
     recipe = RECIPES[name]
     found = reproduce(recipe, tmp_path, Extent(seeds=1, epochs=1), folder=folder)
