@@ -54,7 +54,7 @@ ORDER = [
 SUBLAYERS = {
     "privet": ORDER,
     "privet.gradients": [
-        "core", "reachable", "isolation", "parameters", "layers", "combine", "masking", "methods", "projection",
+        "core", "parameters", "reachable", "isolation", "layers", "combine", "masking", "methods", "projection",
         "per_example_momentum", "engine", "probe",
     ],
     "privet.accounting": [

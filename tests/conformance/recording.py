@@ -6,6 +6,7 @@ import traceback
 import weakref
 from dataclasses import dataclass
 
+import oracle
 import torch
 from torch import Tensor
 
@@ -52,6 +53,14 @@ def cover(model, loss_fn, batch, method="auto", skip_errors=False, past=(), seed
             for name, value in produced.items():
                 found[name][index] = value.detach()
     return Covered(found, produced, norms, passes.looped, passes.groups)
+
+
+def assert_agrees(model, loss_fn, batch, tolerance=1e-5, looped=0):
+    """Assert that gradients and norms are those of plain autograd, and how many examples went through the loop."""
+    covered, expected = cover(model, loss_fn, batch), oracle.plain_gradients(model, loss_fn, batch)
+    assert covered.looped == looped
+    assert oracle.relative_error_per_example(covered.gradients, expected) <= tolerance
+    assert torch.allclose(covered.norms, oracle.norms_of(expected), rtol=1e-4)
 
 
 _VALUES = weakref.WeakKeyDictionary()

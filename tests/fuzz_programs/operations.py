@@ -75,13 +75,19 @@ def operation(
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Enter a function into the table under its name; the arguments are those of `Operation`."""
 
-    def enter(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         name = function.__name__
         assert name not in OPERATIONS
         OPERATIONS[name] = Operation(name, takes, to, function, parts, needs, one_at_a_time)
         return function
 
-    return enter
+    return register
+
+
+def enter(name: str, function: Callable[..., Tensor], *takes: str, **options: Any) -> None:
+    """Enter an expression into the table, as `operation` enters a function."""
+    function.__name__ = name
+    operation(*takes, **options)(function)
 
 
 class Step(nn.Module):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import torch
-from operations import LENGTHS, MASK, SEQUENCE, VECTOR, Sizes, operation, square, values
+from operations import LENGTHS, MASK, SEQUENCE, VECTOR, Sizes, enter, operation, square, values
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-
 # -- control flow on data
-@operation(VECTOR, to=VECTOR, one=square, other=square)
-def branch_per_example(m, x):
-    return torch.stack([m.one(row) if row.sum() > 0 else m.other(row) for row in x])
+enter("branch_per_example", lambda m, x: torch.stack([m.one(row) if row.sum() > 0 else m.other(row) for row in x]),
+      VECTOR, to=VECTOR, one=square, other=square)  # fmt: skip
 
 
 @operation(VECTOR, to=VECTOR, one_at_a_time=True, one=square, other=square)
@@ -47,9 +45,8 @@ def stop_at_the_longest(m, x, lengths):
     return out
 
 
-@operation(VECTOR, LENGTHS, to=VECTOR)
-def scale_by_item(m, x, lengths):
-    return torch.stack([row * (1 / n.item()) for row, n in zip(x, lengths, strict=True)])
+enter("scale_by_item", lambda m, x, lengths: torch.stack([row * (1 / n.item()) for row, n in zip(x, lengths, strict=True)]),
+      VECTOR, LENGTHS, to=VECTOR)  # fmt: skip
 
 
 @operation(VECTOR, to=VECTOR, layer=square)
@@ -83,9 +80,7 @@ def add_and_multiply_in_place(m, x):
     return y
 
 
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def activate_in_place(m, x):
-    return F.elu(m.layer(x).mul_(2), inplace=True)
+enter("activate_in_place", lambda m, x: F.elu(m.layer(x).mul_(2), inplace=True), SEQUENCE, to=SEQUENCE, layer=square)
 
 
 @operation(SEQUENCE, to=SEQUENCE, layer=square)
@@ -190,9 +185,7 @@ def hooked(sizes: Sizes) -> nn.Linear:
     return layer
 
 
-@operation(VECTOR, to=VECTOR, layer=hooked)
-def read_what_a_hook_kept(m, x):
-    return m.layer(x) + torch.tanh(m.layer.output)
+enter("read_what_a_hook_kept", lambda m, x: m.layer(x) + torch.tanh(m.layer.output), VECTOR, to=VECTOR, layer=hooked)
 
 
 # -- autograd
@@ -209,24 +202,13 @@ def straight_through(m, x):
     return y + (torch.tanh(3 * y) - y).detach()
 
 
-@operation(VECTOR, to=VECTOR, layer=square)
-def teach_without_gradient(m, x):
-    return (m.layer(x) - torch.tanh(m.layer(x)).detach()).square()
-
-
-@operation(SEQUENCE, to=SEQUENCE, up=square, down=square)
-def checkpointed(m, x):
-    return x + checkpoint(lambda y: m.down(torch.tanh(m.up(y))), x, use_reentrant=False)
-
-
-@operation(VECTOR, to=VECTOR, weight=values("d", "d"))
-def vmap_over_examples(m, x):
-    return torch.func.vmap(lambda row: torch.tanh(m.weight @ row))(x)
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def vmap_over_positions(m, x):
-    return torch.func.vmap(m.layer, in_dims=1, out_dims=1)(x)
+enter("teach_without_gradient", lambda m, x: (m.layer(x) - torch.tanh(m.layer(x)).detach()).square(),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip
+enter("checkpointed", lambda m, x: x + checkpoint(lambda y: m.down(torch.tanh(m.up(y))), x, use_reentrant=False),
+      SEQUENCE, to=SEQUENCE, up=square, down=square)  # fmt: skip
+enter("vmap_over_examples", lambda m, x: torch.func.vmap(lambda row: torch.tanh(m.weight @ row))(x),
+      VECTOR, to=VECTOR, weight=values("d", "d"))  # fmt: skip
+enter("vmap_over_positions", lambda m, x: torch.func.vmap(m.layer, in_dims=1, out_dims=1)(x), SEQUENCE, to=SEQUENCE, layer=square)
 
 
 @operation(VECTOR, to=VECTOR, layer=square)
@@ -268,14 +250,8 @@ class Scaled(torch.autograd.Function):
         return grad * scale, (grad * x).sum(0)
 
 
-@operation(SEQUENCE, to=SEQUENCE)
-def own_function(m, x):
-    return Sine.apply(x)
-
-
-@operation(VECTOR, to=VECTOR, scale=values("d"))
-def own_function_of_old_form(m, x):
-    return Scaled.apply(x, m.scale)
+enter("own_function", lambda m, x: Sine.apply(x), SEQUENCE, to=SEQUENCE)
+enter("own_function_of_old_form", lambda m, x: Scaled.apply(x, m.scale), VECTOR, to=VECTOR, scale=values("d"))
 
 
 @operation(VECTOR, to=VECTOR, layer=square)
@@ -287,6 +263,5 @@ def gradient_of_energy(m, x):
     return x - 0.5 * slope
 
 
-@operation(VECTOR, to=VECTOR, layer=square)
-def functional_gradient(m, x):
-    return x + torch.func.grad(lambda y: torch.tanh(m.layer(y)).sum())(x)
+enter("functional_gradient", lambda m, x: x + torch.func.grad(lambda y: torch.tanh(m.layer(y)).sum())(x),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from operations import LENGTHS, MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, operation, square, values
+from operations import LENGTHS, MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, enter, operation, square, values
 from torch import nn
 
 
@@ -27,19 +27,10 @@ def layer_on_nonzero(m, x, mask):
     return x.index_put((rows, places), torch.tanh(m.layer(x[rows, places])))
 
 
-@operation(SEQUENCE, LENGTHS, to=VECTOR)
-def last_position(m, x, lengths):
-    return x[torch.arange(len(x)), lengths - 1]
-
-
-@operation(SEQUENCE, TOKENS, to=SEQUENCE)
-def gather(m, x, tokens):
-    return x.gather(1, (tokens % x.shape[1])[:, :, None].expand_as(x))
-
-
-@operation(SEQUENCE, TOKENS, to=SEQUENCE)
-def take_along_dim(m, x, tokens):
-    return torch.take_along_dim(x, (tokens % x.shape[2])[:, :, None], 2) + x
+enter("last_position", lambda m, x, lengths: x[torch.arange(len(x)), lengths - 1], SEQUENCE, LENGTHS, to=VECTOR)
+enter("gather", lambda m, x, tokens: x.gather(1, (tokens % x.shape[1])[:, :, None].expand_as(x)), SEQUENCE, TOKENS, to=SEQUENCE)
+enter("take_along_dim", lambda m, x, tokens: torch.take_along_dim(x, (tokens % x.shape[2])[:, :, None], 2) + x,
+      SEQUENCE, TOKENS, to=SEQUENCE)  # fmt: skip
 
 
 @operation(SEQUENCE, TOKENS, to=SEQUENCE)
@@ -66,19 +57,10 @@ def index_add_over_flattened(m, x, tokens):
     return torch.zeros_like(x).flatten(0, 1).index_add(0, rows.flatten(), x.flatten(0, 1)).view_as(x)
 
 
-@operation(SEQUENCE, to=SEQUENCE)
-def index_select(m, x):
-    return x.index_select(1, torch.arange(x.shape[1] - 1, -1, -1))
-
-
-@operation(SEQUENCE, to=VECTOR, layer=square)
-def first_of_flattened(m, x):
-    return m.layer(x.reshape(-1, x.shape[2]).index_select(0, torch.arange(len(x)) * x.shape[1]))
-
-
-@operation(SEQUENCE, to=VECTOR, layer=square)
-def every_other_row_of_flattened(m, x):
-    return m.layer(x).flatten(0, 1)[:: x.shape[1]]
+enter("index_select", lambda m, x: x.index_select(1, torch.arange(x.shape[1] - 1, -1, -1)), SEQUENCE, to=SEQUENCE)
+enter("first_of_flattened", lambda m, x: m.layer(x.reshape(-1, x.shape[2]).index_select(0, torch.arange(len(x)) * x.shape[1])),
+      SEQUENCE, to=VECTOR, layer=square)  # fmt: skip
+enter("every_other_row_of_flattened", lambda m, x: m.layer(x).flatten(0, 1)[:: x.shape[1]], SEQUENCE, to=VECTOR, layer=square)
 
 
 @operation(VECTOR, to=VECTOR, layer=square)
@@ -108,19 +90,9 @@ def sort_examples_in_numpy(m, x, lengths):
     return m.layer(x[order])[order.argsort()]
 
 
-@operation(VECTOR, to=VECTOR, layer=square)
-def flip_examples_and_back(m, x):
-    return m.layer(x.flip(0)).flip(0)
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def roll_examples_and_back(m, x):
-    return torch.tanh(m.layer(x.roll(1, 0))).roll(-1, 0)
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def sort_positions(m, x):
-    return x.sort(dim=1, stable=True).values
+enter("flip_examples_and_back", lambda m, x: m.layer(x.flip(0)).flip(0), VECTOR, to=VECTOR, layer=square)
+enter("roll_examples_and_back", lambda m, x: torch.tanh(m.layer(x.roll(1, 0))).roll(-1, 0), SEQUENCE, to=SEQUENCE, layer=square)
+enter("sort_positions", lambda m, x: x.sort(dim=1, stable=True).values, SEQUENCE, to=SEQUENCE)
 
 
 @operation(SEQUENCE, to=SEQUENCE, layer=square)
@@ -141,19 +113,9 @@ def topk_features(m, x):
     return torch.zeros_like(x).scatter(2, places, kept)
 
 
-@operation(SEQUENCE, to=SEQUENCE)
-def flip_positions(m, x):
-    return x.flip(1)
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def roll_positions(m, x):
-    return x + torch.tanh(x.roll(1, 1))
-
-
-@operation(SEQUENCE, MASK, to=SEQUENCE)
-def masked_fill(m, x, mask):
-    return x.masked_fill(~mask[:, :, None], -0.5)
+enter("flip_positions", lambda m, x: x.flip(1), SEQUENCE, to=SEQUENCE)
+enter("roll_positions", lambda m, x: x + torch.tanh(x.roll(1, 1)), SEQUENCE, to=SEQUENCE)
+enter("masked_fill", lambda m, x, mask: x.masked_fill(~mask[:, :, None], -0.5), SEQUENCE, MASK, to=SEQUENCE)
 
 
 @operation(SEQUENCE, to=SEQUENCE)
@@ -170,9 +132,8 @@ def masked_mean(m, x, mask):
     return (x * weights).sum(1) / weights.sum(1)
 
 
-@operation(SEQUENCE, MASK, to=SEQUENCE)
-def masked_scatter(m, x, mask):
-    return torch.zeros_like(x).masked_scatter(mask[:, :, None], (3 * x)[mask])
+enter("masked_scatter", lambda m, x, mask: torch.zeros_like(x).masked_scatter(mask[:, :, None], (3 * x)[mask]),
+      SEQUENCE, MASK, to=SEQUENCE)  # fmt: skip
 
 
 @operation(SEQUENCE, LENGTHS, to=SEQUENCE, layer=square)
@@ -202,24 +163,11 @@ def siamese_as_one_batch(m, x, y):
     return one * other + x
 
 
-@operation(SEQUENCE, to=TOKENS, layer=lambda s: nn.Linear(s.d, VOCABULARY))
-def argmax_tokens(m, x):
-    return m.layer(x).argmax(-1)
-
-
-@operation(SEQUENCE, to=TOKENS)
-def bucketize(m, x):
-    return torch.bucketize(x.mean(2), torch.tensor([-0.8, -0.4, -0.1, 0.2, 0.5, 0.9], dtype=x.dtype))
-
-
-@operation(MASK, to=LENGTHS)
-def count_mask(m, mask):
-    return mask.sum(1)
-
-
-@operation(LENGTHS, MASK, to=MASK)
-def mask_of_lengths(m, lengths, mask):
-    return torch.arange(mask.shape[1])[None] < lengths[:, None]
+enter("argmax_tokens", lambda m, x: m.layer(x).argmax(-1), SEQUENCE, to=TOKENS, layer=lambda s: nn.Linear(s.d, VOCABULARY))
+enter("bucketize", lambda m, x: torch.bucketize(x.mean(2), torch.tensor([-0.8, -0.4, -0.1, 0.2, 0.5, 0.9], dtype=x.dtype)),
+      SEQUENCE, to=TOKENS)  # fmt: skip
+enter("count_mask", lambda m, mask: mask.sum(1), MASK, to=LENGTHS)
+enter("mask_of_lengths", lambda m, lengths, mask: torch.arange(mask.shape[1])[None] < lengths[:, None], LENGTHS, MASK, to=MASK)
 
 
 @operation(SEQUENCE, to=MASK)

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import torch
-from operations import IMAGE, SEQUENCE, VECTOR, operation, values
+from operations import IMAGE, SEQUENCE, VECTOR, enter, operation, values
 from torch.nn import functional as F
 
-
-@operation(SEQUENCE, to=SEQUENCE)
-def softmax(m, x):
-    return x.softmax(1) * x + x.log_softmax(2)
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def normalise(m, x):
-    return F.normalize(x, dim=2, eps=0.1)
-
-
-@operation(SEQUENCE, VECTOR, to=VECTOR)
-def cosine_similarity(m, x, y):
-    return (F.cosine_similarity(x, y[:, None], dim=2, eps=0.1)[:, :, None] * x).sum(1)
-
-
-@operation(SEQUENCE, SEQUENCE, to=SEQUENCE)
-def cdist(m, x, y):
-    return torch.exp(-torch.cdist(x, y + 0.3)) @ y
+enter("softmax", lambda m, x: x.softmax(1) * x + x.log_softmax(2), SEQUENCE, to=SEQUENCE)
+enter("normalise", lambda m, x: F.normalize(x, dim=2, eps=0.1), SEQUENCE, to=SEQUENCE)
+enter("cosine_similarity", lambda m, x, y: (F.cosine_similarity(x, y[:, None], dim=2, eps=0.1)[:, :, None] * x).sum(1),
+      SEQUENCE, VECTOR, to=VECTOR)  # fmt: skip
+enter("cdist", lambda m, x, y: torch.exp(-torch.cdist(x, y + 0.3)) @ y, SEQUENCE, SEQUENCE, to=SEQUENCE)
 
 
 @operation(SEQUENCE, to=SEQUENCE)
@@ -38,24 +24,10 @@ def interpolate_image(m, x):
     return x + F.interpolate(F.interpolate(x, size=(3, 2), mode="bilinear"), size=x.shape[2:], mode="bicubic")
 
 
-@operation(IMAGE, to=IMAGE)
-def pad_image(m, x):
-    return F.pad(x, (1, 0, 0, 1), mode="replicate")[:, :, 1:, :-1]
-
-
-@operation(IMAGE, to=IMAGE)
-def average_pool(m, x):
-    return x - F.avg_pool2d(x, 3, stride=1, padding=1)
-
-
-@operation(IMAGE, to=IMAGE)
-def max_pool(m, x):
-    return F.max_pool2d(x, 3, stride=1, padding=1)
-
-
-@operation(IMAGE, to=IMAGE)
-def adaptive_pool(m, x):
-    return x * torch.sigmoid(F.adaptive_avg_pool2d(x, 1)) + F.adaptive_max_pool2d(x, 1)
+enter("pad_image", lambda m, x: F.pad(x, (1, 0, 0, 1), mode="replicate")[:, :, 1:, :-1], IMAGE, to=IMAGE)
+enter("average_pool", lambda m, x: x - F.avg_pool2d(x, 3, stride=1, padding=1), IMAGE, to=IMAGE)
+enter("max_pool", lambda m, x: F.max_pool2d(x, 3, stride=1, padding=1), IMAGE, to=IMAGE)
+enter("adaptive_pool", lambda m, x: x * torch.sigmoid(F.adaptive_avg_pool2d(x, 1)) + F.adaptive_max_pool2d(x, 1), IMAGE, to=IMAGE)
 
 
 @operation(IMAGE, to=IMAGE)
@@ -73,14 +45,8 @@ def unfold_image(m, x):
     return (patches * m.kernel[None, :, :, None]).sum(2).view_as(x)
 
 
-@operation(IMAGE, to=IMAGE)
-def shuffle_channels(m, x):
-    return F.pixel_shuffle(x.repeat_interleave(4, 1), 2)[:, :, ::2, 1::2].sin()
-
-
-@operation(IMAGE, to=IMAGE)
-def local_response_norm(m, x):
-    return F.local_response_norm(x, 2)
+enter("shuffle_channels", lambda m, x: F.pixel_shuffle(x.repeat_interleave(4, 1), 2)[:, :, ::2, 1::2].sin(), IMAGE, to=IMAGE)
+enter("local_response_norm", lambda m, x: F.local_response_norm(x, 2), IMAGE, to=IMAGE)
 
 
 @operation(SEQUENCE, to=SEQUENCE, filters=values("d", 2))
@@ -89,54 +55,18 @@ def filter_by_fourier(m, x):
     return torch.fft.irfft(spectrum, n=x.shape[1], dim=1)
 
 
-@operation(VECTOR, to=VECTOR)
-def complex_magnitude(m, x):
-    return torch.complex(x + 0.2, torch.tanh(x) - 1.5).abs()
-
-
-@operation(VECTOR, to=VECTOR)
-def clamp(m, x):
-    return x.clamp(-1.5, 0.8) + 0.1 * x
-
-
-@operation(VECTOR, to=VECTOR)
-def exponential_and_logarithm(m, x):
-    return torch.log1p(torch.exp(torch.tanh(x))) + F.softplus(x)
-
-
-@operation(SEQUENCE, to=VECTOR)
-def norm_over_positions(m, x):
-    return torch.linalg.vector_norm(torch.cat([x, torch.ones_like(x[:, :1])], 1), dim=1)
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def standardise_features(m, x):
-    return (x - x.mean(2, keepdim=True)) / (x.var(2, keepdim=True, unbiased=False) + 0.1).sqrt()
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def cumulative(m, x):
-    return torch.logcumsumexp(x, 1) + torch.tanh(x).cumprod(1)
-
-
-@operation(SEQUENCE, to=VECTOR)
-def logsumexp(m, x):
-    return x.logsumexp(1)
-
-
-@operation(VECTOR, to=VECTOR)
-def activations(m, x):
-    return F.mish(F.silu(x) + F.gelu(x)) - F.leaky_relu(x)
-
-
-@operation(VECTOR, to=VECTOR)
-def gated_linear_unit(m, x):
-    return F.glu(torch.cat([x, torch.sin(x)], 1), 1)
-
-
-@operation(VECTOR, VECTOR, to=VECTOR)
-def lerp(m, x, y):
-    return torch.addcmul(torch.lerp(x, y, 0.3), torch.tanh(x), y, value=0.5)
+enter("complex_magnitude", lambda m, x: torch.complex(x + 0.2, torch.tanh(x) - 1.5).abs(), VECTOR, to=VECTOR)
+enter("clamp", lambda m, x: x.clamp(-1.5, 0.8) + 0.1 * x, VECTOR, to=VECTOR)
+enter("exponential_and_logarithm", lambda m, x: torch.log1p(torch.exp(torch.tanh(x))) + F.softplus(x), VECTOR, to=VECTOR)
+enter("norm_over_positions", lambda m, x: torch.linalg.vector_norm(torch.cat([x, torch.ones_like(x[:, :1])], 1), dim=1),
+      SEQUENCE, to=VECTOR)  # fmt: skip
+enter("standardise_features", lambda m, x: (x - x.mean(2, keepdim=True)) / (x.var(2, keepdim=True, unbiased=False) + 0.1).sqrt(),
+      SEQUENCE, to=SEQUENCE)  # fmt: skip
+enter("cumulative", lambda m, x: torch.logcumsumexp(x, 1) + torch.tanh(x).cumprod(1), SEQUENCE, to=SEQUENCE)
+enter("logsumexp", lambda m, x: x.logsumexp(1), SEQUENCE, to=VECTOR)
+enter("activations", lambda m, x: F.mish(F.silu(x) + F.gelu(x)) - F.leaky_relu(x), VECTOR, to=VECTOR)
+enter("gated_linear_unit", lambda m, x: F.glu(torch.cat([x, torch.sin(x)], 1), 1), VECTOR, to=VECTOR)
+enter("lerp", lambda m, x, y: torch.addcmul(torch.lerp(x, y, 0.3), torch.tanh(x), y, value=0.5), VECTOR, VECTOR, to=VECTOR)
 
 
 @operation(SEQUENCE, to=SEQUENCE)
@@ -151,9 +81,7 @@ def solve(m, x):
     return torch.linalg.solve(torch.eye(x.shape[1], dtype=x.dtype) + x @ x.mT, x)
 
 
-@operation(VECTOR, to=VECTOR)
-def bounded_ratio(m, x):
-    return torch.where(x > 0, x / (1 + x.abs()), torch.atan(x))
+enter("bounded_ratio", lambda m, x: torch.where(x > 0, x / (1 + x.abs()), torch.atan(x)), VECTOR, to=VECTOR)
 
 
 @operation(SEQUENCE, to=SEQUENCE)

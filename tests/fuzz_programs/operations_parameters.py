@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from operations import MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, operation, square, values
+from operations import MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, enter, operation, square, values
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
@@ -13,54 +13,22 @@ def frozen(sizes):
     return values("d", "d")(sizes).requires_grad_(False)
 
 
-@operation(VECTOR, to=VECTOR, weight=values("d", "d"))
-def matmul(m, x):
-    return x @ m.weight
-
-
-@operation(SEQUENCE, to=SEQUENCE, weight=values("d", "d"))
-def einsum(m, x):
-    return torch.einsum("btd,de->bte", x, m.weight)
-
-
-@operation(SEQUENCE, to=SEQUENCE, weight=values("T", "d", "d"))
-def einsum_per_position(m, x):
-    return torch.einsum("btd,tde->bte", x, m.weight)
-
-
-@operation(SEQUENCE, to=SEQUENCE, weight=values("T", "T"))
-def mix_positions(m, x):
-    return m.weight.softmax(-1) @ x
-
-
-@operation(VECTOR, to=VECTOR, weight=values("d", "d"), bias=values("d"))
-def addmm(m, x):
-    return torch.addmm(m.bias, x, m.weight, beta=0.5)
-
-
-@operation(SEQUENCE, to=SEQUENCE, weight=values("d", "d"), bias=values("T", "d"))
-def baddbmm(m, x):
-    return torch.baddbmm(m.bias.expand(len(x), -1, -1), x, m.weight.expand(len(x), -1, -1))
-
-
-@operation(VECTOR, to=VECTOR, scale=values("d"), shift=values("d"))
-def scale_and_shift(m, x):
-    return torch.tanh(x) * m.scale + m.shift
-
-
-@operation(SEQUENCE, to=SEQUENCE, gate=values(1), shift=values("T", 1))
-def gate_by_scalar(m, x):
-    return x * torch.sigmoid(m.gate) + m.shift
-
-
-@operation(SEQUENCE, MASK, to=SEQUENCE, filler=values("d"))
-def where_parameter(m, x, mask):
-    return torch.where(mask[..., None], x, m.filler)
-
-
-@operation(VECTOR, to=VECTOR, left=values("d"), right=values("d", "d"))
-def outer_product(m, x):
-    return (x[:, :, None] * m.left * m.right).sum(1)
+enter("matmul", lambda m, x: x @ m.weight, VECTOR, to=VECTOR, weight=values("d", "d"))
+enter("einsum", lambda m, x: torch.einsum("btd,de->bte", x, m.weight), SEQUENCE, to=SEQUENCE, weight=values("d", "d"))
+enter("einsum_per_position", lambda m, x: torch.einsum("btd,tde->bte", x, m.weight),
+      SEQUENCE, to=SEQUENCE, weight=values("T", "d", "d"))  # fmt: skip
+enter("mix_positions", lambda m, x: m.weight.softmax(-1) @ x, SEQUENCE, to=SEQUENCE, weight=values("T", "T"))
+enter("addmm", lambda m, x: torch.addmm(m.bias, x, m.weight, beta=0.5),
+      VECTOR, to=VECTOR, weight=values("d", "d"), bias=values("d"))  # fmt: skip
+enter("baddbmm", lambda m, x: torch.baddbmm(m.bias.expand(len(x), -1, -1), x, m.weight.expand(len(x), -1, -1)),
+      SEQUENCE, to=SEQUENCE, weight=values("d", "d"), bias=values("T", "d"))  # fmt: skip
+enter("scale_and_shift", lambda m, x: torch.tanh(x) * m.scale + m.shift, VECTOR, to=VECTOR, scale=values("d"), shift=values("d"))
+enter("gate_by_scalar", lambda m, x: x * torch.sigmoid(m.gate) + m.shift,
+      SEQUENCE, to=SEQUENCE, gate=values(1), shift=values("T", 1))  # fmt: skip
+enter("where_parameter", lambda m, x, mask: torch.where(mask[..., None], x, m.filler),
+      SEQUENCE, MASK, to=SEQUENCE, filler=values("d"))  # fmt: skip
+enter("outer_product", lambda m, x: (x[:, :, None] * m.left * m.right).sum(1),
+      VECTOR, to=VECTOR, left=values("d"), right=values("d", "d"))  # fmt: skip
 
 
 @operation(VECTOR, to=VECTOR, table=values(7, 7))
@@ -69,49 +37,20 @@ def sliced_parameter(m, x):
     return F.linear(x, m.table[1 : 1 + width, :width], m.table[0, :width])
 
 
-@operation(TOKENS, to=SEQUENCE, table=values(VOCABULARY, "d"))
-def indexed_parameter(m, tokens):
-    return m.table[tokens]
-
-
-@operation(TOKENS, to=SEQUENCE, table=values("d", VOCABULARY))
-def one_hot_lookup(m, tokens):
-    return F.one_hot(tokens, VOCABULARY).to(m.table.dtype) @ m.table.T
-
-
-@operation(VECTOR, to=VECTOR, weight=values("d", "d"))
-def transposed_parameter(m, x):
-    return F.linear(x, m.weight.t())
-
-
-@operation(VECTOR, to=VECTOR, one=values(1, "d"), other=values("d", "d"))
-def concatenated_parameters(m, x):
-    return F.linear(x, torch.cat([m.one, m.other])[: x.shape[1]])
-
-
-@operation(VECTOR, to=VECTOR, several=lambda s: nn.ParameterList([values("d", "d")(s) for _ in range(3)]))
-def stacked_parameters(m, x):
-    return torch.einsum("bd,nde->bne", x, torch.stack([*m.several])).amax(1)
-
-
-@operation(VECTOR, to=VECTOR, base=frozen, up=values("d", 2), down=values(2, "d"))
-def merged_adapter(m, x):
-    return F.linear(x, m.base + m.up @ m.down)
-
-
-@operation(SEQUENCE, to=SEQUENCE, base=frozen, up=values("d", 2), down=values(2, "d"))
-def adapter_beside(m, x):
-    return F.linear(x, m.base) + F.linear(F.linear(x, m.down), m.up)
-
-
-@operation(VECTOR, to=VECTOR, layer=lambda s: parametrizations.weight_norm(square(s)))
-def weight_norm(m, x):
-    return m.layer(x)
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=lambda s: parametrizations.spectral_norm(square(s)))
-def spectral_norm(m, x):
-    return m.layer(x)
+enter("indexed_parameter", lambda m, tokens: m.table[tokens], TOKENS, to=SEQUENCE, table=values(VOCABULARY, "d"))
+enter("one_hot_lookup", lambda m, tokens: F.one_hot(tokens, VOCABULARY).to(m.table.dtype) @ m.table.T,
+      TOKENS, to=SEQUENCE, table=values("d", VOCABULARY))  # fmt: skip
+enter("transposed_parameter", lambda m, x: F.linear(x, m.weight.t()), VECTOR, to=VECTOR, weight=values("d", "d"))
+enter("concatenated_parameters", lambda m, x: F.linear(x, torch.cat([m.one, m.other])[: x.shape[1]]),
+      VECTOR, to=VECTOR, one=values(1, "d"), other=values("d", "d"))  # fmt: skip
+enter("stacked_parameters", lambda m, x: torch.einsum("bd,nde->bne", x, torch.stack([*m.several])).amax(1),
+      VECTOR, to=VECTOR, several=lambda s: nn.ParameterList([values("d", "d")(s) for _ in range(3)]))  # fmt: skip
+enter("merged_adapter", lambda m, x: F.linear(x, m.base + m.up @ m.down),
+      VECTOR, to=VECTOR, base=frozen, up=values("d", 2), down=values(2, "d"))  # fmt: skip
+enter("adapter_beside", lambda m, x: F.linear(x, m.base) + F.linear(F.linear(x, m.down), m.up),
+      SEQUENCE, to=SEQUENCE, base=frozen, up=values("d", 2), down=values(2, "d"))  # fmt: skip
+enter("weight_norm", lambda m, x: m.layer(x), VECTOR, to=VECTOR, layer=lambda s: parametrizations.weight_norm(square(s)))
+enter("spectral_norm", lambda m, x: m.layer(x), SEQUENCE, to=SEQUENCE, layer=lambda s: parametrizations.spectral_norm(square(s)))
 
 
 @operation(SEQUENCE, to=SEQUENCE, token=values(1, 1, "d"), layer=square)
@@ -127,19 +66,11 @@ def repeated_class_token(m, x):
     return torch.tanh(m.layer(x)).cumsum(1)[:, -1]
 
 
-@operation(SEQUENCE, to=SEQUENCE, places=values(9, "d"))
-def learned_positions(m, x):
-    return x + m.places[: x.shape[1]]
-
-
-@operation(SEQUENCE, to=SEQUENCE, places=lambda s: nn.Embedding(9, s.d))
-def embedded_positions(m, x):
-    return x + m.places(torch.arange(x.shape[1]))
-
-
-@operation(SEQUENCE, to=SEQUENCE, places=lambda s: nn.Embedding(9, s.d))
-def embedded_positions_of_batch(m, x):
-    return x * m.places(torch.arange(x.shape[1])[None].expand(len(x), -1))
+enter("learned_positions", lambda m, x: x + m.places[: x.shape[1]], SEQUENCE, to=SEQUENCE, places=values(9, "d"))
+enter("embedded_positions", lambda m, x: x + m.places(torch.arange(x.shape[1])),
+      SEQUENCE, to=SEQUENCE, places=lambda s: nn.Embedding(9, s.d))  # fmt: skip
+enter("embedded_positions_of_batch", lambda m, x: x * m.places(torch.arange(x.shape[1])[None].expand(len(x), -1)),
+      SEQUENCE, to=SEQUENCE, places=lambda s: nn.Embedding(9, s.d))  # fmt: skip
 
 
 @operation(TOKENS, to=SEQUENCE, table=lambda s: nn.Embedding(VOCABULARY, s.d))
@@ -148,39 +79,17 @@ def tied_head(m, tokens):
     return logits.softmax(-1) @ m.table.weight
 
 
-@operation(VECTOR, to=VECTOR, weight=values(4, "d"))
-def tied_autoencoder(m, x):
-    return F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t())
-
-
-@operation(VECTOR, to=VECTOR, layer=square)
-def same_layer_twice(m, x):
-    return m.layer(torch.tanh(m.layer(x)))
-
-
-@operation(VECTOR, to=VECTOR, weight=values("d", "d"))
-def normalised_weights(m, x):
-    return F.linear(x, F.normalize(m.weight, dim=1))
-
-
-@operation(VECTOR, to=VECTOR, prototypes=values("d", "d"))
-def distances_to_prototypes(m, x):
-    return torch.cdist(x, m.prototypes)
-
-
-@operation(SEQUENCE, to=SEQUENCE, kernel=values("d", 1, 3))
-def conv1d_by_softmax(m, x):
-    return F.conv1d(x.mT, m.kernel.softmax(-1), padding=1, groups=x.shape[2]).mT
-
-
-@operation(SEQUENCE, to=SEQUENCE, scale=values("d"))
-def functional_layer_norm(m, x):
-    return F.layer_norm(x, x.shape[2:], weight=m.scale, bias=m.scale.cumsum(0), eps=0.1)
-
-
-@operation(VECTOR, to=VECTOR, weight=values(2, "d", "d"))
-def functional_bilinear(m, x):
-    return F.bilinear(x, torch.tanh(x), m.weight).sum(1, keepdim=True) + x
+enter("tied_autoencoder", lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()),
+      VECTOR, to=VECTOR, weight=values(4, "d"))  # fmt: skip
+enter("same_layer_twice", lambda m, x: m.layer(torch.tanh(m.layer(x))), VECTOR, to=VECTOR, layer=square)
+enter("normalised_weights", lambda m, x: F.linear(x, F.normalize(m.weight, dim=1)), VECTOR, to=VECTOR, weight=values("d", "d"))
+enter("distances_to_prototypes", lambda m, x: torch.cdist(x, m.prototypes), VECTOR, to=VECTOR, prototypes=values("d", "d"))
+enter("conv1d_by_softmax", lambda m, x: F.conv1d(x.mT, m.kernel.softmax(-1), padding=1, groups=x.shape[2]).mT,
+      SEQUENCE, to=SEQUENCE, kernel=values("d", 1, 3))  # fmt: skip
+enter("functional_layer_norm", lambda m, x: F.layer_norm(x, x.shape[2:], weight=m.scale, bias=m.scale.cumsum(0), eps=0.1),
+      SEQUENCE, to=SEQUENCE, scale=values("d"))  # fmt: skip
+enter("functional_bilinear", lambda m, x: F.bilinear(x, torch.tanh(x), m.weight).sum(1, keepdim=True) + x,
+      VECTOR, to=VECTOR, weight=values(2, "d", "d"))  # fmt: skip
 
 
 @operation(SEQUENCE, to=SEQUENCE, places=values("T", "d"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from operations import LENGTHS, MASK, SEQUENCE, VECTOR, operation, square, values
+from operations import LENGTHS, MASK, SEQUENCE, VECTOR, enter, operation, square, values
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
@@ -13,14 +13,9 @@ def attention(sizes):
     return nn.MultiheadAttention(sizes.d, sizes.heads, batch_first=True)
 
 
-@operation(SEQUENCE, to=SEQUENCE, layer=lambda s: nn.LSTM(s.d, s.d, batch_first=True))
-def lstm(m, x):
-    return m.layer(x)[0]
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=lambda s: nn.GRU(s.d, s.d))
-def gru_time_major(m, x):
-    return m.layer(x.transpose(0, 1))[0].transpose(0, 1)
+enter("lstm", lambda m, x: m.layer(x)[0], SEQUENCE, to=SEQUENCE, layer=lambda s: nn.LSTM(s.d, s.d, batch_first=True))
+enter("gru_time_major", lambda m, x: m.layer(x.transpose(0, 1))[0].transpose(0, 1),
+      SEQUENCE, to=SEQUENCE, layer=lambda s: nn.GRU(s.d, s.d))  # fmt: skip
 
 
 @operation(
@@ -103,9 +98,8 @@ def gru_cell_on_those_that_last(m, x, lengths):
     return hidden[order.argsort()]
 
 
-@operation(SEQUENCE, MASK, to=SEQUENCE, layer=attention)
-def attention_with_padding(m, x, mask):
-    return m.layer(x, x, x, key_padding_mask=~mask, need_weights=False)[0]
+enter("attention_with_padding", lambda m, x, mask: m.layer(x, x, x, key_padding_mask=~mask, need_weights=False)[0],
+      SEQUENCE, MASK, to=SEQUENCE, layer=attention)  # fmt: skip
 
 
 @operation(SEQUENCE, SEQUENCE, to=SEQUENCE, layer=lambda s: nn.MultiheadAttention(s.d, s.heads))
@@ -114,9 +108,7 @@ def cross_attention_time_major(m, x, y):
     return m.layer(x, y, y)[0].transpose(0, 1)
 
 
-@operation(VECTOR, SEQUENCE, to=VECTOR, layer=attention)
-def attend_from_vector(m, x, y):
-    return m.layer(x[:, None], y, y)[0].squeeze(1)
+enter("attend_from_vector", lambda m, x, y: m.layer(x[:, None], y, y)[0].squeeze(1), VECTOR, SEQUENCE, to=VECTOR, layer=attention)
 
 
 @operation(

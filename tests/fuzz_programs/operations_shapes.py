@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import torch
-from operations import IMAGE, LENGTHS, MASK, SEQUENCE, VECTOR, operation, square, values
+from operations import IMAGE, LENGTHS, MASK, SEQUENCE, VECTOR, enter, operation, square, values
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def flatten_and_unflatten(m, x):
-    return m.layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def rows_of_all_examples(m, x):
-    return torch.tanh(m.layer(x.reshape(-1, x.shape[-1]))).view(x.shape)
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def time_major(m, x):
-    return m.layer(x.transpose(0, 1)).transpose(0, 1)
+enter("flatten_and_unflatten", lambda m, x: m.layer(x.flatten(0, 1)).unflatten(0, x.shape[:2]),
+      SEQUENCE, to=SEQUENCE, layer=square)  # fmt: skip
+enter("rows_of_all_examples", lambda m, x: torch.tanh(m.layer(x.reshape(-1, x.shape[-1]))).view(x.shape),
+      SEQUENCE, to=SEQUENCE, layer=square)  # fmt: skip
+enter("time_major", lambda m, x: m.layer(x.transpose(0, 1)).transpose(0, 1), SEQUENCE, to=SEQUENCE, layer=square)
 
 
 @operation(SEQUENCE, to=SEQUENCE, layer=square)
@@ -30,9 +21,8 @@ def time_major_and_flattened(m, x):
     return m.layer(x.transpose(0, 1).reshape(length * examples, -1)).view(length, examples, -1).permute(1, 0, 2)
 
 
-@operation(SEQUENCE, to=SEQUENCE, weight=values("T", "T"))
-def features_first(m, x):
-    return (x.permute(2, 0, 1) @ m.weight).permute(1, 2, 0)
+enter("features_first", lambda m, x: (x.permute(2, 0, 1) @ m.weight).permute(1, 2, 0),
+      SEQUENCE, to=SEQUENCE, weight=values("T", "T"))  # fmt: skip
 
 
 @operation(SEQUENCE, to=SEQUENCE)
@@ -53,39 +43,14 @@ def split_positions(m, x):
     return torch.cat([other, m.layer(one)], 1)
 
 
-@operation(VECTOR, VECTOR, to=VECTOR, layer=lambda s: nn.Linear(2 * s.d, s.d))
-def join_features(m, x, y):
-    return m.layer(torch.cat([x, y], 1))
-
-
-@operation(SEQUENCE, SEQUENCE, to=SEQUENCE)
-def add_sequences(m, x, y):
-    return x + 0.5 * y
-
-
-@operation(IMAGE, IMAGE, to=IMAGE)
-def multiply_images(m, x, y):
-    return x * torch.sigmoid(y)
-
-
-@operation(SEQUENCE, to=VECTOR)
-def mean_over_positions(m, x):
-    return x.mean(1)
-
-
-@operation(SEQUENCE, to=VECTOR)
-def largest_over_positions(m, x):
-    return x.amax(1)
-
-
-@operation(VECTOR, SEQUENCE, to=SEQUENCE)
-def broadcast_vector(m, x, y):
-    return x[:, None].expand_as(y) * torch.tanh(y)
-
-
-@operation(VECTOR, SEQUENCE, to=SEQUENCE)
-def repeat_vector(m, x, y):
-    return x.unsqueeze(1).repeat(1, y.shape[1], 1) + y
+enter("join_features", lambda m, x, y: m.layer(torch.cat([x, y], 1)),
+      VECTOR, VECTOR, to=VECTOR, layer=lambda s: nn.Linear(2 * s.d, s.d))  # fmt: skip
+enter("add_sequences", lambda m, x, y: x + 0.5 * y, SEQUENCE, SEQUENCE, to=SEQUENCE)
+enter("multiply_images", lambda m, x, y: x * torch.sigmoid(y), IMAGE, IMAGE, to=IMAGE)
+enter("mean_over_positions", lambda m, x: x.mean(1), SEQUENCE, to=VECTOR)
+enter("largest_over_positions", lambda m, x: x.amax(1), SEQUENCE, to=VECTOR)
+enter("broadcast_vector", lambda m, x, y: x[:, None].expand_as(y) * torch.tanh(y), VECTOR, SEQUENCE, to=SEQUENCE)
+enter("repeat_vector", lambda m, x, y: x.unsqueeze(1).repeat(1, y.shape[1], 1) + y, VECTOR, SEQUENCE, to=SEQUENCE)
 
 
 @operation(VECTOR, SEQUENCE, to=VECTOR)
@@ -94,9 +59,7 @@ def einsum_without_parameters(m, x, y):
     return torch.einsum("bt,btd->bd", weights, y)
 
 
-@operation(SEQUENCE, to=SEQUENCE)
-def product_of_positions(m, x):
-    return torch.bmm(torch.tanh(torch.bmm(x, x.transpose(1, 2))), x)
+enter("product_of_positions", lambda m, x: torch.bmm(torch.tanh(torch.bmm(x, x.transpose(1, 2))), x), SEQUENCE, to=SEQUENCE)
 
 
 @operation(VECTOR, to=VECTOR)
@@ -104,14 +67,9 @@ def diagonal_of_outer_product(m, x):
     return torch.diagonal(torch.tanh(x[:, :, None]) * x[:, None] + x[:, None], dim1=1, dim2=2)
 
 
-@operation(SEQUENCE, to=SEQUENCE)
-def lower_triangle(m, x):
-    return torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril() @ x / x.shape[1]
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def windows(m, x):
-    return F.pad(x, (0, 0, 1, 0)).unfold(1, 2, 1).prod(-1).tanh() + x
+enter("lower_triangle", lambda m, x: torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril() @ x / x.shape[1],
+      SEQUENCE, to=SEQUENCE)  # fmt: skip
+enter("windows", lambda m, x: F.pad(x, (0, 0, 1, 0)).unfold(1, 2, 1).prod(-1).tanh() + x, SEQUENCE, to=SEQUENCE)
 
 
 @operation(IMAGE, to=IMAGE)
@@ -119,14 +77,10 @@ def swap_sides_of_image(m, x):
     return x + x.movedim(1, 3).flatten(1).flip(1).view(len(x), x.shape[2], x.shape[3], x.shape[1]).movedim(3, 1)
 
 
-@operation(VECTOR, to=VECTOR, layer=square)
-def loop_over_examples(m, x):
-    return torch.stack([torch.tanh(m.layer(x[i])) for i in range(len(x))])
-
-
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def loop_over_slices_of_examples(m, x):
-    return torch.cat([m.layer(x[i : i + 1]) for i in range(x.shape[0])], 0)
+enter("loop_over_examples", lambda m, x: torch.stack([torch.tanh(m.layer(x[i])) for i in range(len(x))]),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip
+enter("loop_over_slices_of_examples", lambda m, x: torch.cat([m.layer(x[i : i + 1]) for i in range(x.shape[0])], 0),
+      SEQUENCE, to=SEQUENCE, layer=square)  # fmt: skip
 
 
 @operation(VECTOR, VECTOR, to=VECTOR, layer=square)

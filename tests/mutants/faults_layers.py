@@ -35,7 +35,7 @@ BAGS = [
     Mutant("a mean is a sum", "_REDUCTIONS",
            '"mean": _mean', '"mean": _sum',
            tape("embedding bag, mean")),
-    Mutant("a negative padding index is ignored", "embedding_bag.embedding_bag",
+    Mutant("a negative padding index is ignored", "embedding.embedding_bag",
            "input != padding_idx % weight.shape[0]", "input != padding_idx",
            tape("embedding bag, negative padding index in a call")),
     Mutant("bags run on into the next example's", "_pad_bags",

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from privet._utils.randomness import Seeds
 from privet.collate import Padded
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource
 from privet.reading.batches import UNREADABLE, split
 from privet.reading.rows import ExampleReader, join_rows, physical_batches, ungroup
@@ -281,53 +281,7 @@ def test_a_plain_batch_is_made_of_examples_of_one_shape():
         join_rows([torch.eye(3), 2 * torch.eye(3)])
 
 
-class Drifting(Listed):
-    """Adds the previously read item."""
-
-    last = 0.0
-
-    def __getitem__(self, index):
-        item = super().__getitem__(index)
-        self.last, found = item, item + self.last
-        return found
-
-
-class Caching(Listed):
-    held = None
-
-    def __getitem__(self, index):
-        self.held = self.held or {}
-        if index not in self.held:
-            self.held[index] = super().__getitem__(index) * 2
-        return self.held[index]
-
-
 FLOATS = [torch.full((2,), float(number + 1)) for number in range(4)]
-
-
-def test_reads_that_change_later_reads_are_found():
-    with pytest.raises(UnsupportedModelError, match="the Drifting again returns something else"):
-        ExampleReader(Drifting(FLOATS)).check_repeatable([0, 2, 3])
-
-
-def test_a_collate_that_remembers_is_found():
-    seen = []
-
-    def collate(items):
-        seen.extend(items)
-        return torch.stack(items) - torch.stack(seen).mean()
-
-    with pytest.raises(UnsupportedModelError, match="collate"):
-        ExampleReader(Listed(FLOATS), collate).check_repeatable([0, 1])
-
-
-@pytest.mark.parametrize(
-    "data",
-    [Listed(FLOATS), Noisy(FLOATS), Caching(FLOATS), TensorDataset(torch.rand(5)), Listed([torch.tensor(float("nan"))] * 3)],
-    ids=lambda data: type(data).__name__,
-)
-def test_reads_that_change_nothing_are_accepted(data):
-    ExampleReader(data).check_repeatable([0, 2, 1])
 
 
 class Holder:
@@ -347,11 +301,6 @@ class Reusing(Listed):
 def test_an_object_that_is_filled_anew_is_each_examples_own():
     examples = ExampleReader(Reusing(FLOATS), lambda items: (torch.zeros(1), items[0])).examples(np.arange(3))
     assert [float(holder.x[0]) for _, holder in examples] == [1.0, 2.0, 3.0]
-
-
-def test_an_error_on_public_indices_propagates():
-    with pytest.raises(IndexError):
-        ExampleReader(Listed([])).check_repeatable([0])
 
 
 def test_a_list_that_a_loop_shuffles_keeps_its_examples():

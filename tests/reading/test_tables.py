@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
-from privet.reading.rows import ExampleReader
-from privet.reading.tables import build_table
+from privet.reading.rows import ExampleReader, build_table
 
 
 def numbered(start, examples, width=2):

@@ -25,13 +25,13 @@ from privet.federated.local_training import LocalSteps, train_locally
 from privet.federated.rounds import Round, contribution, no_contributions
 from privet.gradients import trainable
 from privet.gradients.core.examples import Examples, list_children
-from privet.gradients.core.losses import LossFunction, force_eager
+from privet.gradients.core.losses import LossFunction
+from privet.gradients.core.patches import forbid_user_code_on_physical_batch, force_eager
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.isolation import Guard
 from privet.gradients.methods.calls import GuardedCalls, SharedCalls
 from privet.gradients.methods.loop import plain_gradients
-from privet.gradients.methods.past_iterates import swap_parameters
-from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
+from privet.gradients.methods.passes import swap_parameters
 from privet.reading.batches import BatchDataset, move_groups
 from privet.reading.entries import check_distinct
 from privet.reading.rows import ExampleReader

@@ -34,8 +34,7 @@ from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
 from privet.gradients.masking.masks import Mask, prepare_masks
 from privet.gradients.methods.ghost import Program
-from privet.gradients.methods.passes import METHODS, Passes
-from privet.gradients.methods.past_iterates import Past, check_past
+from privet.gradients.methods.passes import METHODS, Passes, Past, check_past
 from privet.gradients.methods.tape import Tape, clip, precise_norms
 from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.projection.clipping import clip_projected
@@ -125,25 +124,16 @@ class RunningSum:
 
 @dataclass(eq=False)
 class Engine:
-    """Computes clipped sums of a model's gradients over batches of isolated examples.
-
-    Args:
-        model: any module, in the intended mode (train or eval).
-        method: "auto", "ghost" or "loop".
-        physical_batch_size: most examples in one pass through the model; None for all.
-        seeds: source of seeds for the model's random numbers.
-        skip_errors: whether an example whose own computation raises contributes zero instead of raising.
-        looped: number of examples that the loop has computed.
-    """
+    """Computes clipped sums of a model's gradients over batches of isolated examples."""
 
     model: nn.Module
     loss_fn: LossFunction
     parameters: Mapping[str, Tensor]
-    method: str = "auto"
-    physical_batch_size: int | None = None
-    seeds: SeedSource = draw_torch_seed
-    skip_errors: bool = False
-    looped: int = 0
+    method: str = "auto"  # "auto", "ghost" or "loop"
+    physical_batch_size: int | None = None  # most examples in one pass through the model; None for all
+    seeds: SeedSource = draw_torch_seed  # of the model's random numbers
+    skip_errors: bool = False  # whether an example whose own computation raises contributes zero instead of raising
+    looped: int = 0  # number of examples that the loop has computed
 
     def __post_init__(self) -> None:
         choice("method", self.method, ("auto", *METHODS))
@@ -157,7 +147,8 @@ class Engine:
     def tapes(self, examples: Examples, past: Past = ()) -> Iterator[tuple[Tensor, Tape]]:
         """Yield positions of examples and their tape, until all are covered; call inside `preserve_generators`."""
         refuse_inference_mode()
-        check_past(past, self.parameters)
+        if past:
+            check_past(past, self.parameters)
         limit, total = self.physical_batch_size, examples.count
         size = total if limit is None else count("physical_batch_size", limit)
         for start in range(0, total, max(1, size)):

@@ -38,11 +38,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privet.gradients.core.batching import is_batched
+from privet.gradients.parameters import list_modules
 from privet.gradients.reachable import (
     MISSING,
     find_user_classes,
     is_user_function,
-    list_modules,
     list_parts,
     read_attributes,
     read_bindings,

@@ -18,11 +18,7 @@ from privet.momentum import Momentum
 
 
 class Averages:
-    """The average gradients mᵢ of all N examples. They are private, so this object can be neither saved nor copied.
-
-    Raises:
-        InvalidArgumentError: the averages would exceed the memory limit.
-    """
+    """The average gradients mᵢ of all N examples. They are private, so this object can be neither saved nor copied."""
 
     def __init__(self, momentum: Momentum, examples: int, parameters: Mapping[str, Tensor]) -> None:
         size = examples * sum(parameter.numel() * gradient_dtype(parameter).itemsize for parameter in parameters.values())

@@ -7,7 +7,6 @@ __all__ = [
     "find_user_classes",
     "is_user_code",
     "is_user_function",
-    "list_modules",
     "list_parts",
     "read_attributes",
     "read_bindings",
@@ -116,17 +115,6 @@ def read_attributes(value: object) -> dict[str, Any]:
     """Return the dictionary of an object's attributes, an empty one if it has none."""
     own = getattr(value, "__dict__", None)
     return own if isinstance(own, dict) else {}
-
-
-def list_modules(root: nn.Module) -> list[nn.Module]:
-    """Return a module and all modules inside it, each once; `modules()` takes four times as long, because it builds names."""
-    found, known = [root], {id(root)}  # not a set of modules, which may be equal without being the same
-    for module in found:
-        for child in module._modules.values():
-            if child is not None and id(child) not in known:
-                known.add(id(child))
-                found.append(child)
-    return found
 
 
 def refuse_scripts(module: nn.Module) -> None:

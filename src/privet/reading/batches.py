@@ -12,7 +12,6 @@ __all__ = [
     "check_map_style",
     "group_examples",
     "move_groups",
-    "privacy_unit",
     "read_each",
     "split",
 ]
@@ -215,15 +214,10 @@ def check_map_style(dataset: object) -> int:
     return len(dataset)  # type: ignore[arg-type]
 
 
-def privacy_unit(dataset: object) -> str:
-    """Return the privacy unit of a data set's entries, as in `Plan.unit`: its attribute `privacy_unit`, or one example."""
-    return str(getattr(dataset, "privacy_unit", EXAMPLE))
-
-
 def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) -> None:
     """Refuse a data set that is not map-style, differs from the plan in size or privacy unit, or repeats an entry."""
     entries = check_map_style(dataset)
-    held = privacy_unit(dataset)
+    held = str(getattr(dataset, "privacy_unit", EXAMPLE))
     if held != str(unit):
         raise InvalidArgumentError(
             "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {str(unit)!r}",

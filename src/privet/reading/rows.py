@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-__all__ = ["ExampleReader", "join_rows", "physical_batches", "ungroup"]
+__all__ = ["ExampleReader", "TensorTable", "build_table", "join_rows", "physical_batches", "ungroup"]
 
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
 from privet._utils.generators import find_generators
 from privet._utils.randomness import Seeds
 from privet.collate import Collate, Path, collate_one, find_floats
-from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.gradients.core.examples import signature
+from privet.errors import InvalidArgumentError
+from privet.gradients.core.examples import Examples, is_stackable, signature
 from privet.reading.batches import UNREADABLE, BatchDataset, Group, PhysicalBatch, group_examples, read_each
-from privet.reading.tables import build_table
+from privet.reading.entries import Positions, iter_pieces
 from privet.reading.transfer import Packed, pack
 from privet.sampling import Indices
-
-_SAME = Seeds(bytes(range(32)))  # public: reads that are compared must use equal random numbers
 
 
 class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
@@ -37,8 +36,7 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         floats: fields of items whose whole numbers become floats; public.
     Guarantee:
         The model's input for an example depends on its index and on fresh random numbers, not on which other examples were
-        drawn, if reading does not change what later reads return. That it does not is an assumption of the statement;
-        `check_repeatable` tests it on public indices.
+        drawn, if reading does not change what later reads return: an assumption of the statement, which the audit tests.
     """
 
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
@@ -75,7 +73,11 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
             return self.dataset.groups(indices, seeds, strict=strict)
         if self._table is not None:
             return self._table.read(indices)
-        return group_examples(self._read_each(self._read_one, indices.tolist(), seeds, strict=strict))
+
+        def read_one(index: int) -> Any:
+            return collate_one(self.dataset[index], self.collate, self.floats)
+
+        return group_examples(self._read_each(read_one, indices.tolist(), seeds, strict=strict))
 
     def read_first(self, number: int) -> list[Group]:
         """Read the first examples, whose structure and types are public, and take their fields with floats for all examples."""
@@ -92,32 +94,11 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
         """Read these examples as one plain batch, for data that is public or not trained on."""
         return join_rows(self.examples(indices, strict=True))
 
-    def check_repeatable(self, indices: Sequence[int]) -> None:
-        """Refuse a data set whose reads change what later reads return, tested on a few public examples.
-
-        Each is read twice in this order and once in reverse order, with equal random numbers for each index.
-        """
-        listed = [int(index) for index in indices]
-        first, again, backwards = (self._read_alone(order) for order in (listed, listed, listed[::-1]))
-        for index, *seen in zip(listed, first, again, backwards[::-1], strict=True):
-            if not all(_is_equal(seen[0], other) for other in seen[1:]):
-                raise UnsupportedModelError(
-                    f"reading example {index} of the {type(self.dataset).__name__} again returns something else: the data set or "
-                    "collate keeps state between reads, so one example could change another. Write to copies, and draw random "
-                    "numbers from the global generators of torch, NumPy or Python, which Privet seeds for every example."
-                )
-
-    def _read_alone(self, indices: list[int]) -> list[Any]:
-        return [self.examples(np.array([index], dtype=np.int64), _SAME, strict=True)[0] for index in indices]
-
     def _read_each(self, read: Callable[[int], Any], indices: Sequence[int], seeds: Seeds | None, *, strict: bool) -> list[Any]:
         self._reads += 1
         if self._reads & (self._reads - 1) == 0:  # the 1st, 2nd, 4th, …: a read may create some
             self._generators = find_generators(self.dataset, self.collate)
         return read_each(read, indices, seeds, strict=strict, generators=self._generators)
-
-    def _read_one(self, index: int) -> Any:
-        return collate_one(self.dataset[index], self.collate, self.floats)
 
 
 def ungroup(groups: Sequence[Group], size: int, *, strict: bool = True) -> list[Any]:
@@ -147,35 +128,19 @@ def join_rows(rows: Sequence[Any]) -> Any:
             "Pad them: collate=privet.collate.Padded(multiple=16).",
         )  # fmt: skip
 
-    def joined(*leaves: Any) -> Any:
-        if isinstance(leaves[0], Tensor) and leaves[0].shape[:1] == (1,):
-            return torch.cat(leaves)
-        if all(_is_equal(leaves[0], leaf) for leaf in leaves[1:]):
-            return leaves[0]
+    def joined(first: Any, *others: Any) -> Any:
+        if not isinstance(first, Tensor):  # the same in all, by the signature
+            return first
+        if first.shape[:1] == (1,):
+            return torch.cat([first, *others])
+        if all(one is first or bool(((one == first) | ((one != one) & (first != first))).all()) for one in others):
+            return first
         raise InvalidArgumentError(
             "collate", "a function that returns different tensors without a batch dimension",
             "one whose tensors start with a batch dimension, or are the same for every example",
         )  # fmt: skip
 
     return pytree.tree_map(joined, *rows)
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    """Return whether two batches of one are equal, where NaN equals NaN, and objects equal all others of their class."""
-    (leaves, tree), (others, other_tree) = pytree.tree_flatten(one), pytree.tree_flatten(other)
-    return tree == other_tree and all(map(_is_equal_leaf, leaves, others))
-
-
-def _is_equal_leaf(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, Tensor):
-        if (one.shape, one.dtype) != (other.shape, other.dtype):
-            return False
-        return bool(((one == other) | ((one != one) & (other != other))).all())
-    if isinstance(one, np.ndarray):
-        return one.dtype == other.dtype and bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
-    return bool(one == other) if isinstance(one, str | bytes | int) else True
 
 
 def physical_batches(
@@ -186,7 +151,7 @@ def physical_batches(
     The result does not depend on the number of workers, except that they read no example that cannot be sent.
     """
     if workers == 0:
-        yield from (rows[batch] for batch in wanted)
+        yield from map(rows.__getitem__, wanted)
         return
     loader: DataLoader[Any] = DataLoader(
         _Packing(rows), batch_size=None, sampler=wanted, num_workers=workers, collate_fn=_identity,
@@ -212,3 +177,60 @@ def _ignore_interrupts(worker: int) -> None:
 
 def _identity(item: Any) -> Any:
     return item
+
+
+@dataclass(frozen=True, eq=False)
+class TensorTable:
+    """Entries that are rows of tensors in one or more underlying data sets of equal shapes."""
+
+    tables: list[tuple[Tensor, ...]]  # tensors (n, …) of each underlying data set
+    place: Positions | None  # (N,) for each entry, the number of its data set; None if there is one
+    row: Positions | None  # (N,) for each entry, its row there; None if entries are the rows in their order
+    tree: pytree.TreeSpec  # structure of one example
+
+    def read(self, indices: Indices) -> list[Group]:
+        """Return these entries: each holds its rows `tensor[i : i + 1]`."""
+        row = torch.from_numpy(indices if self.row is None else self.row[indices])
+        place = None if self.place is None else torch.from_numpy(self.place[indices])
+        leaves = [_gather(column, place, row).unsqueeze(1) for column in zip(*self.tables, strict=True)]
+        examples = Examples(tuple(leaves), (True,) * len(leaves), self.tree, len(indices), owns_memory=True)
+        return [Group(torch.arange(len(indices), device="cpu"), examples)]
+
+
+def _gather(tensors: Sequence[Tensor], place: Tensor | None, row: Tensor) -> Tensor:
+    """Return rows of the tensors at these places."""
+    if place is None:
+        return tensors[0].index_select(0, row)
+    found = tensors[0].new_empty(len(row), *tensors[0].shape[1:])
+    for one in place.unique().tolist():
+        here = place == one
+        found[here] = tensors[one][row[here]]
+    return found
+
+
+def build_table(dataset: Any) -> TensorTable | None:
+    """Return the rows of a `TensorDataset`, or of torch's own subsets and concatenations of such; None for anything else."""
+    if not _is_sliceable(dataset):
+        return None
+    try:
+        found = list(iter_pieces(dataset))
+    except InvalidArgumentError:
+        return None  # `check_dataset` raises the error
+    tables = [tuple(tensor.detach() for tensor in piece.base.tensors) for piece in found]
+    if len({tuple((tensor.shape[1:], tensor.dtype, tensor.device) for tensor in tensors) for tensors in tables}) != 1:
+        return None
+    plain = type(dataset) is TensorDataset
+    place, row = np.empty(len(dataset), dtype=np.int64), np.empty(len(dataset), dtype=np.int64)
+    for number, piece in enumerate(found):
+        place[piece.entries], row[piece.entries] = number, piece.index
+    # default_collate turns items that are tuples into lists.
+    tree = pytree.tree_structure(tables[0] if plain else list(tables[0]))
+    return TensorTable(tables, None if len(tables) == 1 else place, None if plain else row, tree)
+
+
+def _is_sliceable(dataset: Any) -> bool:
+    if type(dataset) is Subset:
+        return _is_sliceable(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return all(map(_is_sliceable, dataset.datasets))
+    return type(dataset) is TensorDataset and len(dataset.tensors) > 0 and all(map(is_stackable, dataset.tensors))

@@ -25,7 +25,7 @@ from privet.clipping.weighing import check_rule
 from privet.errors import USER_ERRORS, LedgerError, PrivetError
 from privet.gradients.core.private import hold_signals, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
-from privet.gradients.methods.past_iterates import Past
+from privet.gradients.methods.passes import Past
 from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace

@@ -24,9 +24,9 @@ from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, Privet
 from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.private import raise_interrupt
+from privet.gradients.parameters import list_modules
 from privet.gradients.probe.probe import probe, probe_first_suitable
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
-from privet.gradients.reachable import list_modules
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from privet.clipping import Automatic, Flat, Normalize
 from privet.gradients import clipped_sum
-from privet.gradients.combine.derived import Derivation, pull_back
-from privet.gradients.combine.sums import GroupedGrad, sum_grads
+from privet.gradients.combine.sums import Derivation, GroupedGrad, pull_back, sum_grads
 from privet.gradients.core import per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers import linear
@@ -129,7 +128,7 @@ def equal_positions(seed, positions, width):
 def test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_the_bound(positions, monkeypatch):
     monkeypatch.setattr(linear, "KEEP", 0)
     monkeypatch.setattr(convolution, "KEEP", 0)
-    for seed in range(8):
+    for seed in range(8 if positions < 4000 else 2):
         a, g = equal_positions(seed, positions, 5), equal_positions(seed + 50, positions, D)
         some = LinearGrad(a[:, : positions // 4], g[:, : positions // 4])
         table = EmbeddingGrad(torch.zeros(1, positions, dtype=torch.long), a, D)

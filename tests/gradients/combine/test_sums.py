@@ -76,7 +76,7 @@ def test_terms_of_an_example_are_not_rounded_to_the_precision_of_the_sum(uses):
         grad = sum_grads([LinearGrad(inputs, gradients) for _ in range(uses)])
         return grad.weighted_sum((bound / grad.squared_norms().sqrt()).float())
 
-    for bound in torch.linspace(1, 2, 17).tolist():
+    for bound in torch.linspace(1, 2, 17 if uses == 300 else 5).tolist():
         assert float((total(513, bound) - total(512, bound)).double().norm()) <= bound * (1 + 1e-3)
 
 

@@ -37,14 +37,6 @@ def test_autograd_runs_below():
     assert_equal_up_to_rounding(found, x.sum(0))
 
 
-def test_a_single_example_is_batched_too():
-    shapes = []
-    torch.func.vmap(lambda token: run_on_physical_batch(token, lambda t: (shapes.append(t.shape), t)[1], (token,)))(
-        torch.zeros(1)
-    )
-    assert shapes == [(1,)]
-
-
 @pytest.mark.parametrize("inner", [
     lambda f: torch.func.vmap(f)(torch.ones(2, 3)), lambda f: torch.func.grad(lambda x: f(x).sum())(torch.ones(3)),
     lambda f: torch.func.jvp(f, (torch.ones(3),), (torch.ones(3),))[1],
@@ -83,10 +75,6 @@ def test_own_leaves_are_of_one_example_and_others_are_shared():
     found = vectorise(one, torch.arange(4.0), (x, torch.arange(3.0), "word"), (True, False, False))
     assert_equal_up_to_rounding(found, x @ torch.arange(3.0) + torch.arange(4.0))
     assert seen == [((3,), True, False, "word")]
-
-
-def test_results_independent_of_examples_are_shared():
-    assert vectorise(lambda token: torch.tensor(2.0), torch.zeros(3), (), ()).tolist() == [2.0] * 3
 
 
 def test_vmap_draws_no_numbers():

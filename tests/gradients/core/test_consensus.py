@@ -49,11 +49,6 @@ def test_a_difference_in_any_entry_splits():
     assert sorted(agreed(x)) == [[0, 1, 3], [2]]
 
 
-def test_nan_is_like_itself_and_one_example_agrees_with_itself():
-    assert agreed(torch.full((3,), torch.nan)).isnan()
-    assert agreed(torch.tensor([torch.nan])).isnan()
-
-
 def test_kinds_of_results_agree_or_split():
     agree_on_kinds(["a", "a"])
     with pytest.raises(SplitError) as split:

@@ -5,8 +5,8 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from privet.gradients.core import losses
-from privet.gradients.core.losses import force_eager
+from privet.gradients.core import losses, patches
+from privet.gradients.core.patches import force_eager
 
 
 @pytest.mark.parametrize("internal", [True, False])
@@ -25,7 +25,7 @@ def test_gradients_are_those_of_the_sum_and_what_is_not_used_has_none(internal, 
 def way(request, monkeypatch):
     """Set the stance this way."""
     if request.param == "by the public function":
-        monkeypatch.setattr(losses, "_set_stance", lambda frames: torch.compiler.set_stance("force_eager"))
+        monkeypatch.setattr(patches, "_set_stance", lambda frames: torch.compiler.set_stance("force_eager"))
     return request.param
 
 

@@ -43,13 +43,6 @@ def test_a_long_row_of_equal_numbers_is_not_under_estimated():
     assert (squared_norms(x) >= exact * (1 - 1e-6)).all()
 
 
-def test_a_large_number_does_not_swallow_the_small_ones_in_other_pieces():
-    x = torch.full((1, 4096), 1.0)
-    x[0, 0] = 4e6
-    exact = x.double().square().sum(1)
-    assert torch.allclose(squared_norms(x), exact, rtol=1e-7)
-
-
 def test_a_row_whose_square_float32_cannot_hold_is_measured_from_pieces_that_it_can():
     found = squared_norms(torch.full((1, 102_400), 1e17))
     assert found.tolist() == pytest.approx([1.024e39], rel=1e-6)
@@ -162,12 +155,6 @@ def test_a_norm_does_not_depend_on_how_many_are_measured(length, size):
         for examples in (1, 2 * _FEW // length + 2):
             among = measure(torch.cat([x, torch.randn(examples, length)]))[:2]
             assert torch.allclose(among, alone, rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("repeats", [1, _FEW])
-def test_a_row_that_is_not_finite_leaves_its_neighbours_alone(repeats):
-    found = squared_norms(torch.tensor([[1.0, 2.0], [torch.nan, 0.0], [3.0, 0.0]]).repeat(repeats, 1))
-    assert found[[0, 2]].tolist() == pytest.approx([5.0, 9.0])
 
 
 @pytest.mark.parametrize(("examples", "numbers"), [(0, 5), (1, 5), (7, 0), (7, 1), (1000, 10_000), (3, 10**9)])

@@ -4,7 +4,7 @@ import cases
 import oracle
 import pytest
 import torch
-from recording import Seen, cover, physical
+from recording import Seen, assert_agrees, cover, physical
 from torch import nn
 from torch.nn import functional as F
 
@@ -31,9 +31,7 @@ def test_masks_of_every_shape(mask, own, boolean):
         return F.scaled_dot_product_attention(q, q.roll(1, 0), b[0][0], attn_mask=given).square().sum()[None]
 
     x = torch.randn(B, N, H, L, E, dtype=torch.float64)
-    covered = cover(model, loss, (x, masks))
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, (x, masks))) <= 1e-10
+    assert_agrees(model, loss, (x, masks), 1e-10)
 
 
 @pytest.mark.parametrize("options", [{"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}], ids=str)
@@ -46,9 +44,7 @@ def test_options_and_dimensions(options, lead):
         keys = m(x[..., :2, :, :]) if options.get("enable_gqa") else m(x)
         return F.scaled_dot_product_attention(m(x), keys, keys.tanh(), **options).square().flatten(1).sum(1)
 
-    covered = cover(model, loss, x)
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-10
+    assert_agrees(model, loss, x, 1e-10)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -71,9 +67,7 @@ def test_multi_head_attention_over_several_rows_of_an_example(masks, batch_first
         }.get(masks, {})  # fmt: skip
         return m(rows, rows, rows, **given)[0].square().sum()[None]
 
-    covered = cover(model, loss, x)
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-10
+    assert_agrees(model, loss, x, 1e-10)
 
 
 def test_weights_are_dropped_with_their_chance_for_each_example():
@@ -94,9 +88,7 @@ def test_masks_of_examples_with_few_dimensions(lead):
         q = m(b[0][0])
         return F.scaled_dot_product_attention(q, q.flip(-2), b[0][0], attn_mask=b[1][0]).square().sum()[None]
 
-    covered = cover(model, loss, (x, masks))
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, (x, masks))) <= 1e-10
+    assert_agrees(model, loss, (x, masks), 1e-10)
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["of an example", "shared"])
@@ -110,8 +102,7 @@ def test_a_mask_of_keys_alone(lead, own):
         q, mask = m(b[0][0]), b[1][0] if own else masks[0]
         return F.scaled_dot_product_attention(q, q.flip(-2), b[0][0], attn_mask=mask).square().sum()[None]
 
-    expected = oracle.plain_gradients(model, loss, (x, masks))
-    assert oracle.relative_error_per_example(cover(model, loss, (x, masks)).gradients, expected) <= 1e-10
+    assert_agrees(model, loss, (x, masks), 1e-10)
 
 
 def test_groups_of_heads_in_front_share_keys():
@@ -123,8 +114,7 @@ def test_groups_of_heads_in_front_share_keys():
         q, keys = m(x[0]), x[0, :2]
         return F.scaled_dot_product_attention(q, keys, keys.tanh(), enable_gqa=True).square().sum()[None]
 
-    expected = oracle.plain_gradients(model, loss, x)
-    assert oracle.relative_error_per_example(cover(model, loss, x).gradients, expected) <= 1e-10
+    assert_agrees(model, loss, x, 1e-10)
 
 
 def test_a_saturated_softmax_rounds_as_torchs_for_one_example():
@@ -162,5 +152,4 @@ def test_a_bias_that_torch_broadcasts_is_followed():
     def loss(m, x):
         return m(x, x, x, need_weights=False)[0].square().sum((1, 2))
 
-    expected = oracle.plain_gradients(model, loss, x)
-    assert oracle.relative_error_per_example(cover(model, loss, x).gradients, expected) <= 1e-5
+    assert_agrees(model, loss, x)

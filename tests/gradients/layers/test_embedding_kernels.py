@@ -121,21 +121,6 @@ def test_norms_and_sums_are_those_of_dense_gradients(
     assert torch.equal(indices, before[1])
 
 
-@pytest.mark.parametrize("positions", [1000, 5000])
-def test_many_positions_of_few_or_many_indices(form, positions):
-    torch.manual_seed(0)
-    gradients = torch.randn(2, positions, 3, dtype=torch.float64)
-    for size in (2, 100_000):
-        indices = torch.randint(size, (2, positions))
-        grad = EmbeddingGrad(indices, gradients, size)
-        expected = torch.zeros(2, size, 3, dtype=torch.float64)
-        for i in range(2):
-            expected[i].index_add_(0, indices[i], gradients[i])
-        assert torch.allclose(grad.squared_norms(), expected.square().sum((1, 2)), rtol=1e-10)
-        weights = torch.tensor([0.3, 2.0], dtype=torch.float64)
-        assert torch.allclose(grad.weighted_sum(weights), 0.3 * expected[0] + 2 * expected[1], rtol=1e-10)
-
-
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("layout", ["own", "shared", "channels first"])

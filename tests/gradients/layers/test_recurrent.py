@@ -1,16 +1,14 @@
 """Recurrent layers: outputs of the plain module, examples in batch order, and faults that the oracle detects."""
 
 import cases
-import oracle
 import pytest
 import torch
-from recording import Seen, cover, physical, record
+from recording import Seen, assert_agrees, cover, physical, record
 from scipy import stats
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from privet.gradients import per_example_gradients, per_example_norms
-from privet.gradients.core.recorder import UntraceableError
+from privet.gradients import per_example_norms
 
 KINDS = pytest.mark.parametrize("kind", cases.KINDS.values(), ids=cases.KINDS)
 LENGTHS = torch.tensor([3, 7, 1, 7, 4])
@@ -109,9 +107,7 @@ def _packed_by_name(m, batch):
 def test_named_arguments_are_understood(loss):
     """They use the loop; modules pass no keyword arguments."""
     model, batch = layer(nn.GRU), (numbers(5, 7, 6), LENGTHS)
-    covered = cover(model, loss, batch)
-    assert covered.looped == 5
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, batch)) <= 1e-10
+    assert_agrees(model, loss, batch, 1e-10, looped=5)
 
 
 @KINDS
@@ -184,18 +180,7 @@ class FromTrained(nn.Module):
 ])  # fmt: skip
 def test_examples_are_their_own_however_a_layer_is_called(model, loss):
     model, batch = model(), (numbers(7, 7, 6), torch.tensor([3, 7, 1, 7, 4, 7, 3]))
-    covered = cover(model, loss, batch)
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, batch)) <= 1e-10
-
-
-def test_layers_with_projections_go_one_example_at_a_time():
-    model, batch = layer(nn.LSTM, proj_size=3), (numbers(5, 7, 6),)
-    with pytest.raises(UntraceableError):
-        record(model, padded_loss, batch)
-    covered = cover(model, padded_loss, batch)
-    assert covered.looped == 5
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, padded_loss, batch)) <= 1e-10
+    assert_agrees(model, loss, batch, 1e-10)
 
 
 @KINDS
@@ -249,16 +234,4 @@ def test_equal_examples_have_different_numbers_dropped(kind, loss):
     assert covered.looped == 0
     assert len(covered.norms.unique()) == 6
     model.eval()
-    found = per_example_gradients(model, loss, batch, method="ghost")
-    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, batch)) <= 1e-10
-
-
-def test_in_place_changes_of_outputs_are_safe():
-    model, x = layer(nn.RNN), numbers(5, 7, 6)
-
-    def loss(m, b):
-        output, state = m(b[0])
-        return output.mul_(2).square().sum((1, 2)) + state.mul_(3)[0].square().sum(1)
-
-    found = per_example_gradients(model, loss, (x,), method="ghost")
-    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, loss, (x,))) <= 1e-10
+    assert_agrees(model, loss, batch, 1e-10)

@@ -1,16 +1,12 @@
 """Passes of several threads see checkpoints of their own, and leave torch's as they were."""
 
-import inspect
 import threading
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from privet.gradients.methods.checkpointing import patch_recomputation
+from privet.gradients.core.patches import patch_recomputation
 from rounding import assert_equal_up_to_rounding
-
-# As torch defines it, whether or not a pass has wrapped it by now.
-PLAIN = inspect.unwrap(torch.utils.checkpoint._checkpoint_without_reentrant_generator)
 
 
 def run():
@@ -59,14 +55,3 @@ def test_a_part_belongs_to_the_pass_of_its_thread():
         done.set()
         thread.join()
     assert seen == ["this", "other"]
-
-
-def test_a_patch_that_ends_does_not_end_the_watch(monkeypatch):
-    seen, name, module = [], "_checkpoint_without_reentrant_generator", torch.utils.checkpoint
-    with watch([], "first"):
-        wrapped = getattr(module, name)
-    monkeypatch.setattr(module, name, PLAIN)  # as at the end of a patch that began before the first pass
-    with watch(seen, "second"):
-        assert getattr(module, name) is not wrapped
-        run()
-    assert seen == ["second"]

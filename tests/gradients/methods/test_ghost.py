@@ -7,7 +7,7 @@ import oracle
 import pytest
 import torch
 from identities import identity_with_backward
-from recording import Seen, cover, physical, record
+from recording import Seen, assert_agrees, cover, physical, record
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -45,28 +45,6 @@ def test_the_losses_are_those_of_the_plain_model(case):
     losses = case.loss(model, batch) if not case.grouped else None
     whole = [x for x in seen.items if len(x) == 5]
     assert case.grouped or torch.allclose(whole[-1], losses, rtol=1e-5, atol=1e-6)
-
-
-def test_gradients_of_several_uses_are_summed():
-    case = cases.by_name("shared parameter")[0]
-    model = case.model()
-    grads = record(model, case.loss, case.batch(5)).grads
-    assert isinstance(grads["first.weight"], SummedGrads)
-    assert set(grads) == {"first.weight", "first.bias", "second.bias"}
-
-
-def test_an_unused_parameter_has_no_gradient():
-    case = cases.by_name("unused layer")[0]
-    model = case.model()
-    assert set(record(model, case.loss, case.batch(5)).grads) == {"a.weight", "a.bias"}
-
-
-def test_nothing_is_intercepted_afterwards():
-    model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    with pytest.raises(ZeroDivisionError):
-        record(model, lambda m, x: 1 / 0, x)
-    model(x).sum().backward()
-    assert model.weight.grad is not None
 
 
 @pytest.mark.parametrize("inner", [
@@ -131,9 +109,7 @@ def test_user_batching_rules_are_not_used():
 
     with pytest.raises(UntraceableError, match="batching rule of its own"):
         record(model, loss, x)
-    covered = cover(model, loss, x)
-    assert covered.looped == 4
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+    assert_agrees(model, loss, x, looped=4)
 
 
 def test_draws_from_global_generators_are_noticed():
@@ -195,9 +171,7 @@ def test_a_parameter_whose_use_no_call_shows_is_not_missed(product):
     def loss(m, x):
         return product(m, x).square().sum(1) + m(x).sum(1)
 
-    covered = cover(model, loss, x)
-    assert covered.looped == 4
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+    assert_agrees(model, loss, x, looped=4)
 
 
 class Checkpointed(nn.Linear):
@@ -256,9 +230,7 @@ def test_code_between_a_parameter_and_its_use_sees_one_examples_gradient(make):
     def loss(m, x):
         return F.linear(x, make(m.weight)).square().sum(1)
 
-    covered = cover(model, loss, x)
-    assert covered.looped == 4
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, x)) <= 1e-5
+    assert_agrees(model, loss, x, looped=4)
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])

@@ -3,9 +3,8 @@
 import oracle
 import pytest
 import torch
-from recording import Seen, cover
+from recording import cover
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from privet._utils.randomness import preserve_generators
@@ -18,19 +17,6 @@ from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
 from privet.gradients.parameters import trainable
 from rounding import assert_equal_up_to_rounding
-
-
-def test_the_loop_gives_every_example_alone():
-    seen = Seen()
-
-    def loss(m, x):
-        seen(x.clone())
-        return m(x).sum(1)
-
-    model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    assert cover(model, loss, x, "loop").looped == 4
-    assert torch.equal(torch.cat(seen.items), x)
-    assert [len(part) for part in seen.items] == [1] * 4
 
 
 def test_writes_to_an_input_are_discarded():
@@ -108,27 +94,6 @@ def test_sparse_gradients_are_made_dense():
     plain.load_state_dict(model.state_dict())
     expected = oracle.plain_gradients(plain, lambda m, x: m(x).square().sum((1, 2)), x)["weight"]
     assert_equal_up_to_rounding(found.double(), expected)
-
-
-def test_dropout_differs_between_examples():
-    model, x = nn.Sequential(nn.Linear(50, 50), nn.Dropout(0.5)), torch.ones(2, 50)
-    for method in ("ghost", "loop"):
-        first, second = per_example_gradients(model, lambda m, x: m(x).sum(1), x, method=method)["0.bias"]
-        assert not torch.equal(first, second)
-
-
-def test_data_dependent_paths_split_the_batch():
-    def loss(m, x):
-        row = m.weight[0] if float(x.sum()) > 0 else m.weight[1]  # depends on the content
-        return (x * row.square()).sum(1)
-
-    model, x = nn.Linear(3, 2, bias=False), torch.tensor([[1.0, 1, 1], [-1, -1, -1], [1, 1, 1]])
-    covered = cover(model, lambda m, x: loss(m, x.sign()), x)
-    assert (covered.looped, covered.groups) == (0, 2)
-    zero = torch.zeros(3)
-    expected = [torch.stack([2 * model.weight[0], zero]), torch.stack([zero, -2 * model.weight[1]])]
-    assert_equal_up_to_rounding(covered.gradients["weight"], torch.stack([expected[0], expected[1], expected[0]]))
-    assert_equal_up_to_rounding(F.normalize(covered.norms[:1], dim=0), torch.ones(1).double())
 
 
 def test_writes_to_an_input_are_discarded_at_the_next_parameters():

@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from privet.gradients.core.patches import forbid_user_code_on_physical_batch
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 
 SEEN = Seen()
 

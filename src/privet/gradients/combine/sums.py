@@ -2,17 +2,25 @@
 
 ‖Σᵤ gᵤ‖² is not Σᵤ ‖gᵤ‖² (tied weights, modules called twice, recurrences). Norm and weighted sum are computed in the cheapest
 way that the kinds of gradients allow.
+
+A tensor D = f(p) computed from parameters alone, such as a view, a weight-normalised or a merged weight, is followed like a
+parameter. Every gᵢ of p is the vector-Jacobian product of f with the gradient of D. Where f only rearranges entries, the norms
+are those for D, and the weighted sum takes one product with the Jacobian. Elsewhere both take one for each example: by one
+product of the sum, gradients that the Jacobian cancels would be rounded before.
 """
 
 from __future__ import annotations
 
 __all__ = [
     "ConcatenatedLinearGrads",
+    "DerivedGrad",
     "DisjointGrads",
     "GroupedGrad",
     "SummedGrads",
     "TiedEmbeddingGrads",
     "group_rows",
+    "is_disjoint",
+    "pull_back",
     "sum_grads",
 ]
 
@@ -20,12 +28,14 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from privet.gradients.combine.derived import DerivedGrad, is_disjoint
+from privet._utils.tensors import gradient_dtype
+from privet.gradients.core.derivation import Derivation
 from privet.gradients.core.norms import CANCELLED, blocks
 from privet.gradients.core.per_example import (
     DenseGrad,
@@ -33,6 +43,7 @@ from privet.gradients.core.per_example import (
     StoredGrad,
     WrappedGrad,
     add_rounding_error,
+    delegate,
     norms_of_formed,
     recompute_cancelled,
     store_small,
@@ -45,14 +56,63 @@ from privet.gradients.layers.linear import LinearGrad, is_smaller
 
 
 @dataclass(frozen=True, eq=False)
+class DerivedGrad(WrappedGrad):
+    """Per-example gradients of a parameter that is used through a derived tensor, whose own gradients are `inner`."""
+
+    derivation: Derivation
+    precision: torch.dtype
+
+    dtype = delegate("precision")
+
+    @property
+    def numel_per_example(self) -> int:
+        """Number of elements of one example's gradients of both tensors."""
+        return self.inner.numel_per_example + self.derivation.parameter.numel()
+
+    def materialize(self) -> Tensor:
+        """Return the gradients, (B, *shape of the parameter)."""
+        return self.derivation.vjp(self.inner.materialize(), batched=True).to(self.precision)
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖²: those for the derived tensor if it is a view of the parameter without repeated entries."""
+        return norms_of_formed(self) if self.derivation.span is None else self.inner.squared_norms()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ."""
+        if self.derivation.span is None:
+            return sum_formed(self, weights)
+        return self.derivation.vjp(self.inner.weighted_sum(weights)).to(self.precision)
+
+    def double(self) -> DerivedGrad:
+        """Return the same gradients in float64."""
+        return replace(super().double(), precision=torch.float64)
+
+
+def pull_back(inner: PerExampleGrad, derivation: Derivation) -> PerExampleGrad:
+    """Return the per-example gradients of a parameter, given those of a tensor derived from it."""
+    if isinstance(inner, LinearGrad) and derivation.is_transpose:
+        return LinearGrad(inner.gradients, inner.inputs)
+    grad = DerivedGrad(inner, derivation, gradient_dtype(derivation.parameter))
+    return store_small(grad) if derivation.span is None else grad
+
+
+def is_disjoint(grads: Sequence[DerivedGrad]) -> bool:
+    """Return whether no two of the gradients share an entry of their parameter."""
+    spans = [grad.derivation.span for grad in grads]
+    known = sorted(span for span in spans if span is not None)
+    return len(known) == len(spans) and all(end <= start for (_, end), (start, _) in pairwise(known))
+
+
+@dataclass(frozen=True, eq=False)
 class SummedGrads(PerExampleGrad):
     """A sum of gradients of any kinds of one parameter, materialised in blocks for norms and weighted sums."""
 
     grads: tuple[PerExampleGrad, ...]
 
+    examples, dtype, device = delegate("_first.examples"), delegate("_first.dtype"), delegate("_first.device")
+
     @property
-    def source(self) -> PerExampleGrad:
-        """The first term."""
+    def _first(self) -> PerExampleGrad:
         return self.grads[0]
 
     @property
@@ -274,7 +334,7 @@ class GroupedGrad(WrappedGrad):
     size: int
 
     @property
-    def examples(self) -> int:
+    def examples(self) -> int:  # type: ignore[override]
         """B."""
         return self.inner.examples // self.size
 
@@ -322,6 +382,8 @@ _KINDS: dict[type[PerExampleGrad], Callable[[Any, int], PerExampleGrad]] = {
 
 
 def group_rows(grad: PerExampleGrad, size: int) -> PerExampleGrad:
-    """Return the gradients of units of `size` > 1 rows each, such as the frames of a video, given those of the rows."""
+    """Return the gradients of units of `size` rows each, such as the frames of a video, given those of the rows."""
+    if size == 1:
+        return grad
     kind = _KINDS.get(type(grad), GroupedGrad)
     return kind(grad, size)

@@ -100,7 +100,7 @@ def run_on_physical_batch(token: Tensor, call: Callable[..., Any], tensors: Sequ
         raise NestedTransformError(
             "a function with a batching rule runs outside the vmap of its pass, or in another inside of it"
         )
-    physical = [_unwrap(x) if _functorch.is_batchedtensor(x) else x for x in tensors]
+    physical = list(map(_unwrap, tensors))
     saved = _functorch.pop_dynamic_layer_stack()
     try:
         result = call(*physical)
@@ -112,6 +112,8 @@ def run_on_physical_batch(token: Tensor, call: Callable[..., Any], tensors: Sequ
 
 
 def _unwrap(x: Tensor) -> Tensor:
+    if not _functorch.is_batchedtensor(x):
+        return x
     dimension = _functorch.maybe_get_bdim(x)
     physical: Tensor = _functorch.get_unwrapped(x)
     return physical.movedim(dimension, 0) if dimension else physical

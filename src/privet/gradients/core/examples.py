@@ -37,20 +37,13 @@ from privet.errors import InvalidArgumentError
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """B examples of equal structure and shapes, each stored as the batch of one that user code receives.
+    """B examples of equal structure and shapes, each stored as the batch of one that user code receives."""
 
-    Args:
-        leaves: of the example's pytree: (B, *shape of a batch of one) where marked `own`, else shared by all examples.
-        tree: structure of one example.
-        count: B.
-        owns_memory: whether no object of user code holds the memory of leaves marked `own`.
-    """
-
-    leaves: tuple[Any, ...]
+    leaves: tuple[Any, ...]  # (B, *shape of a batch of one) where `own`, else shared by all examples
     own: tuple[bool, ...]
     tree: pytree.TreeSpec
-    count: int
-    owns_memory: bool = False
+    count: int  # B
+    owns_memory: bool = False  # whether no object of user code holds the memory of leaves marked `own`
 
     @property
     def shared(self) -> list[Any]:
@@ -77,7 +70,7 @@ class Examples:
 
     def to(self, device: torch.device) -> Examples:
         """Return the examples with their tensors moved to a device."""
-        if all(leaf.device == device for leaf in self.leaves if isinstance(leaf, Tensor)):
+        if {leaf.device for leaf in self.leaves if isinstance(leaf, Tensor)} <= {device}:
             return self
         return replace(self, leaves=tuple(leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves))
 

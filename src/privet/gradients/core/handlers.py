@@ -9,7 +9,6 @@ __all__ = [
     "Rule",
     "has_operators",
     "register_handler",
-    "register_operator",
 ]
 
 from collections.abc import Callable
@@ -22,21 +21,16 @@ Rule = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Handler:
-    """A rule of a torch function.
-
-    Args:
-        always: whether it computes every call with a per-example tensor, not only those that also take a parameter.
-        direct: whether it is called inside vmap, as one example sees it, and not below with physical tensors.
-    """
+    """A rule of a torch function."""
 
     rule: Rule
-    always: bool = False
-    direct: bool = False
+    always: bool = False  # whether it computes every call with a per-example tensor, also without a parameter
+    direct: bool = False  # whether it is called inside vmap, as one example sees it, or below, with physical tensors
 
 
 HANDLERS: dict[Any, Handler] = {}
 # By name, such as "bitsandbytes::gemm_4bit": an operator exists only once its package is imported.
-OPERATORS: dict[str, Rule] = {}
+OPERATORS: dict[str, Handler] = {}
 
 
 def register_handler(*functions: Any, always: bool = False, direct: bool = False) -> Callable[[Rule], Rule]:
@@ -58,20 +52,8 @@ def register_handler(*functions: Any, always: bool = False, direct: bool = False
 
     def register(rule: Rule) -> Rule:
         for function in functions:
-            HANDLERS[function] = Handler(rule, always, direct)
-        return rule
-
-    return register
-
-
-def register_operator(name: str) -> Callable[[Rule], Rule]:
-    """Return a decorator that registers a rule for another package's operator, such as "bitsandbytes::gemm_4bit".
-
-    The rule is called as for `register_handler`, without followed parameters. Where it returns None, examples run one at a time.
-    """
-
-    def register(rule: Rule) -> Rule:
-        OPERATORS[name] = rule
+            registry: dict[Any, Handler] = OPERATORS if isinstance(function, str) else HANDLERS
+            registry[function] = Handler(rule, always, direct)
         return rule
 
     return register

@@ -1,4 +1,4 @@
-"""Loss functions: checks of their result, its gradients, and eager execution of compiled models."""
+"""Loss functions: checks of their result, and its gradients."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ __all__ = [
     "backpropagate",
     "check_loss_function",
     "check_losses",
-    "force_eager",
 ]
 
-import contextlib
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -83,28 +80,3 @@ def backpropagate(losses: Tensor, inputs: Sequence[Tensor]) -> Sequence[Tensor |
     # The call that `torch.autograd.grad` makes, without its checks of shapes: 20 µs less.
     found: Sequence[Tensor | None] = _run_backward((losses,), (ones,), False, False, tuple(inputs), True, accumulate_grad=False)
     return found
-
-
-def force_eager() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which compiled modules run eagerly: a compiled graph hides the functions that use parameters."""
-    frames = sys.modules.get("torch._dynamo.eval_frame")
-    if frames is None:
-        return contextlib.nullcontext()
-    known = hasattr(frames, "_stance") and hasattr(frames, "DynamoStance")
-    return _set_stance(frames) if known else torch.compiler.set_stance("force_eager")
-
-
-_stances: list[Any] = []  # from before each pass that runs now, in any thread
-
-
-@contextlib.contextmanager
-def _set_stance(frames: Any) -> Iterator[None]:
-    """Set the variable of `torch.compiler.set_stance`, in a fifth of its time; the last pass of all threads restores it."""
-    _stances.append(frames._stance)
-    frames._stance = frames.DynamoStance("force_eager")
-    try:
-        yield
-    finally:
-        before = _stances.pop()
-        if not _stances:
-            frames._stance = before

@@ -19,6 +19,7 @@ __all__ = [
 import contextlib
 import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -56,25 +57,29 @@ def full_precision(device: torch.device) -> contextlib.AbstractContextManager[An
 
     They multiply in different orders: rounded factors would make them differ by more than the margin that is added to norms.
     """
-    kind = device.type
-    rounding = [(backend, kept) for backend in _backends(kind) if (kept := backend.fp32_precision) not in _IEEE[kind]]
-    return _disable_rounding(device, rounding) if rounding else without_autocast(device)
+    backends = _backends(device.type)
+    exact = _IEEE.get(device.type, frozenset()).issuperset(map(_read_precision, backends))
+    return without_autocast(device) if exact else _disable_rounding(device, backends)
+
+
+_read_precision = operator.attrgetter("fp32_precision")
 
 
 @contextlib.contextmanager
-def _disable_rounding(device: torch.device, rounding: list[tuple[Any, str]]) -> Iterator[None]:
-    for backend, _ in rounding:
+def _disable_rounding(device: torch.device, backends: list[Any]) -> Iterator[None]:
+    before = list(map(_read_precision, backends))
+    for backend in backends:
         backend.fp32_precision = "ieee"
     try:
         with without_autocast(device):
             yield
     finally:
-        for backend, kept in rounding:
+        for backend, kept in zip(backends, before, strict=True):
             backend.fp32_precision = kept
 
 
 # "none" defers to the parent setting: on a CPU nothing is rounded unless it was set there, while cuDNN's own default is TF32.
-_IEEE = {"cpu": ("ieee", "none"), "cuda": ("ieee",)}
+_IEEE: dict[str, frozenset[str]] = {"cpu": frozenset(("ieee", "none")), "cuda": frozenset(("ieee",))}
 
 
 @functools.cache
@@ -155,8 +160,11 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     waiting: list[Sequence[Tensor]] = []
     room = _FEW
     for factors in products:
-        numbers = sum([x.numel() for x in factors])
-        if numbers > _FEW or not all(map(_is_short, factors)):
+        numbers, short = 0, True
+        for x in factors:
+            numbers += x.numel()
+            short = short and x.dtype == torch.float32 and math.prod(x.shape[1:]) <= _PIECE
+        if numbers > _FEW or not short:
             found.append(_measure(factors))
             continue
         if waiting and (numbers > room or len(waiting) == _TOGETHER):
@@ -167,10 +175,6 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     return [*found, _measure_few(waiting)] if waiting else found
 
 
-def _is_short(x: Tensor) -> bool:
-    return math.prod(x.shape[1:]) <= _PIECE and x.dtype == torch.float32
-
-
 def _measure(factors: Sequence[Tensor]) -> Tensor:
     return product_norms(*factors) if len(factors) == 2 else squared_norms(*factors)
 
@@ -179,17 +183,21 @@ def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
     """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few float32 numbers, in float64, in which no square underflows."""
     if len(products) == 1:
         return _measure(products[0])
-    pairs, single = [each for each in products if len(each) == 2], [each[0] for each in products if len(each) == 1]
-    columns = [*[a for a, _ in pairs], *[g for _, g in pairs], *single]
-    factors = [x if x.dim() == 2 else as_matrix(x) for x in columns]
-    joined = torch.cat(factors, 1)
-    if not pairs:
+    left: list[Tensor] = []
+    right: list[Tensor] = []
+    single: list[Tensor] = []
+    for factors in products:
+        for x, side in zip(factors, (left, right) if len(factors) == 2 else (single,), strict=True):
+            side.append(x if x.dim() == 2 else x.flatten(1) if x.dim() > 2 else x[:, None])
+    columns = [*left, *right, *single]
+    joined = torch.cat(columns, 1)
+    if not left:
         return _precise_norms(joined).square_()
-    choice, one = _choose_columns(tuple([x.shape[1] for x in factors]), len(pairs), joined.device)
+    choice, one = _choose_columns(tuple([x.shape[1] for x in columns]), len(left), joined.device)
     squares = torch.addmm(one, joined.double().square_(), choice)
     squares.masked_fill_(squares >= _LARGEST_SQUARE, torch.nan)
-    left, right = squares.chunk(2, dim=1)
-    return (left * right).sum(1)
+    of_a, of_g = squares.chunk(2, dim=1)
+    return (of_a * of_g).sum(1)
 
 
 @functools.lru_cache(maxsize=32)

@@ -14,6 +14,7 @@ __all__ = [
     "StoredGrad",
     "WrappedGrad",
     "add_rounding_error",
+    "delegate",
     "norms_of_formed",
     "recompute_cancelled",
     "round_up",
@@ -24,6 +25,7 @@ __all__ = [
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any, Self
 
 import torch
@@ -35,32 +37,20 @@ from privet.gradients.core.norms import as_matrix, blocks, full_precision, squar
 KEEP = 1 << 23
 
 
+def delegate(path: str) -> Any:
+    """Return a property that reads an attribute of a field, such as "gradients.dtype": in C, because passes read so many."""
+    return property(attrgetter(path))
+
+
 class PerExampleGrad(ABC):
     """Gradients of one parameter for B examples; they are not materialised unless the subclass stores them.
 
     Subclasses are dataclasses. Tensors and gradients in their fields have the B examples first; other fields are shared.
     """
 
-    @property
-    @abstractmethod
-    def source(self) -> Tensor | PerExampleGrad:
-        """The field that has the number of examples, the precision and the device of the gradients."""
-
-    @property
-    def examples(self) -> int:
-        """B."""
-        source = self.source
-        return source.shape[0] if isinstance(source, Tensor) else source.examples
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.source.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the gradients."""
-        return self.source.device
+    examples: int  # B
+    dtype: torch.dtype  # of the gradients
+    device: torch.device
 
     @property
     @abstractmethod
@@ -129,20 +119,8 @@ class WrappedGrad(PerExampleGrad):
 
     inner: PerExampleGrad
 
-    @property
-    def source(self) -> PerExampleGrad:
-        """The inner gradients."""
-        return self.inner
-
-    @property
-    def numel_per_example(self) -> int:
-        """As for the inner gradients."""
-        return self.inner.numel_per_example
-
-    @property
-    def summands(self) -> int:
-        """As for the inner gradients."""
-        return self.inner.summands
+    examples, dtype, device = delegate("inner.examples"), delegate("inner.dtype"), delegate("inner.device")
+    numel_per_example, summands = delegate("inner.numel_per_example"), delegate("inner.summands")
 
     def abs_norm_bound(self) -> Tensor:
         """As for the inner gradients."""
@@ -211,15 +189,12 @@ class OutputGrad(PerExampleGrad):
 
     gradients: Tensor
 
-    @property
-    def source(self) -> Tensor:
-        """The tensor `gradients`."""
-        return self.gradients
+    dtype, device = delegate("gradients.dtype"), delegate("gradients.device")
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Precision of the gradients."""
-        return self.gradients.dtype
+    def examples(self) -> int:  # type: ignore[override]
+        """B."""
+        return self.gradients.shape[0]
 
     def scale(self, factor: float) -> Self:
         """Return the gradients multiplied by a number."""
@@ -264,7 +239,7 @@ class DenseGrad(StoredGrad):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ."""
         x = self.gradients
-        found = weights.to(x.dtype) @ as_matrix(x)
+        found = weights.to(x.dtype) @ (x if x.dim() == 2 else as_matrix(x))
         return found if x.dim() == 2 else found.view(x.shape[1:])
 
 

@@ -39,7 +39,8 @@ def make_seed_source(words: Words) -> SeedSource:
 
     def draw() -> Iterator[int]:
         while True:
-            yield from (int(word) >> 1 for word in words(_BLOCK))
+            for word in words(_BLOCK):
+                yield int(word) >> 1
 
     return functools.partial(next, draw())
 

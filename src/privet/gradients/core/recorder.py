@@ -34,6 +34,7 @@ class Leaf:
     gradients: list[tuple[PerExampleGrad, int]] = field(default_factory=list)  # of each use, and its rows per example
 
 
+_EXACT = {torch.float32, torch.float64}
 _CPU_ANCHOR = torch.zeros((), device="cpu", requires_grad=True)
 
 
@@ -48,6 +49,7 @@ class Recorder:
     Inside vmap a batched tensor never requires a gradient. So a tensor that does is a parameter, or computed from parameters and
     constants; its graph shows which.
     Attributes:
+        leaves: followed tensors, by id.
         token: a batched tensor of the pass, once it has begun.
         low_precision: whether anything was computed in less than float32.
         foreign: tensors that require a gradient and are not followed parameters.
@@ -56,27 +58,22 @@ class Recorder:
     def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws) -> None:
         self.examples, self.parameters, self.draws = examples, parameters, draws
         self._began = begin_graph()
-        self.token: Tensor | None = None
+        self.token: Any = None
         self.foreign: list[Tensor] = []
         self.low_precision = False
-        self._leaves = {id(parameter): Leaf(parameter, name=name) for name, parameter in parameters.items()}
-        self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self.leaves = {id(parameter): Leaf(parameter, name=name) for name, parameter in parameters.items()}
+        self._names = dict(zip(map(id, parameters.values()), parameters, strict=True))
         self._unfollowed: dict[int, tuple[Tensor, int]] = {}
         self._physical: frozenset[int] = frozenset()  # ids of the physical tensors that a rule was given, while it runs
         self.anchor = _anchor(next(iter(parameters.values())).device)
 
-    @property
-    def leaves(self) -> Iterable[Leaf]:
-        """All followed tensors."""
-        return self._leaves.values()
-
     def follows(self, tensor: object) -> bool:
         """Return whether this tensor object is a followed parameter, or computed from followed parameters alone."""
-        return id(tensor) in self._leaves
+        return id(tensor) in self.leaves
 
     def follow(self, tensor: Tensor) -> bool:
         """Follow an unbatched tensor that requires a gradient; return whether it depends on a followed parameter."""
-        if id(tensor) in self._leaves:
+        if id(tensor) in self.leaves:
             return True
         if id(tensor) in self._unfollowed and self._unfollowed[id(tensor)][1] == tensor._version:  # else, it was written to
             return False
@@ -90,8 +87,8 @@ class Recorder:
         elif _is_cast(tensor):
             # A cast shares the parameter's gradients, in at least float32: a sum in lower precision would be rounded.
             (name,) = sources
-            own = self._leaves[id(self.parameters[name])]
-            self._leaves[id(tensor)] = Leaf(tensor, name=name, gradients=own.gradients)
+            own = self.leaves[id(self.parameters[name])]
+            self.leaves[id(tensor)] = Leaf(tensor, name=name, gradients=own.gradients)
         elif len(sources) == 1 and Derivation(tensor, self.parameters[sources[0]]).is_exact:
             self.derive(tensor, sources)
         else:
@@ -103,13 +100,13 @@ class Recorder:
         if not tensor.requires_grad:
             return False
         place = tensor.untyped_storage().data_ptr()
-        return any(leaf.tensor.untyped_storage().data_ptr() == place for leaf in self._leaves.values())
+        return any(leaf.tensor.untyped_storage().data_ptr() == place for leaf in self.leaves.values())
 
     def derive(self, tensor: Tensor, sources: Sequence[str]) -> None:
         """Follow a tensor computed from the named parameters; its leaf keeps it alive, so that its id is not reused."""
         derivations = {name: Derivation(tensor, self.parameters[name]) for name in sources}
-        same = next((leaf for leaf in self._leaves.values() if _is_same_view(leaf, derivations)), None)
-        self._leaves[id(tensor)] = (
+        same = next((leaf for leaf in self.leaves.values() if _is_same_view(leaf, derivations)), None)
+        self.leaves[id(tensor)] = (
             Leaf(tensor, derivations) if same is None else Leaf(tensor, same.derivations, gradients=same.gradients)
         )
 
@@ -125,9 +122,9 @@ class Recorder:
         Raises:
             UntraceableError: they are in less than float32, so their sum would be rounded after clipping, or of another shape.
         """
-        if torch.finfo(gradient.dtype).bits < 32:
+        if gradient.dtype not in _EXACT and torch.finfo(gradient.dtype).bits < 32:
             raise UntraceableError("a rule records gradients in low precision, whose sum would be rounded; use recorder.promote")
-        own = self._leaves[id(leaf)]
+        own = self.leaves[id(leaf)]
         if isinstance(gradient, DenseGrad) and gradient.gradients.shape[1:] != own.tensor.shape:
             raise UntraceableError("a rule records gradients of another shape than that of the parameter")
         own.gradients.append((gradient, rows))
@@ -136,10 +133,10 @@ class Recorder:
         """Return whether all of a rule's arguments are shared by the examples: parameters, constants, or None."""
         return self._physical.isdisjoint(map(id, tensors))
 
-    def call(
-        self, rule: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any], batched: Sequence[Tensor]
-    ) -> Any:
-        """Call a rule with physical tensors in place of batched ones, also in lists and tuples; return what one example sees."""
+    def call(self, handler: Handler, arguments: Sequence[Any], options: Mapping[str, Any], batched: Sequence[Tensor]) -> Any:
+        """Call a rule, unless it is direct with physical tensors in place of batched ones; return what one example sees."""
+        if handler.direct:
+            return handler.rule(self, *arguments, **options)
         missing: list[bool] | None = None
         known = True
 
@@ -149,7 +146,7 @@ class Recorder:
             self._physical = frozenset(map(id, physical))
             try:
                 named = dict(zip(options, _to_physical(options.values(), own), strict=True)) if options else {}
-                found = rule(self, *_to_physical(arguments, own), **named)
+                found = handler.rule(self, *_to_physical(arguments, own), **named)
             finally:
                 self._physical = frozenset()
             known = found is not None
@@ -158,21 +155,16 @@ class Recorder:
                 found = tuple(part for part in found if part is not None)
             return found if known else physical[0]
 
-        assert self.token is not None
         found = run_on_physical_batch(self.token, below, batched or [self.token])
         if missing is not None:
             there = iter(found)
             return tuple(None if absent else next(there) for absent in missing)
         return found if known else None
 
-    def apply_handler(self, handler: Handler, args: Sequence[Any], options: Mapping[str, Any], batched: Sequence[Tensor]) -> Any:
-        """Call a handler's rule as it asks for: inside vmap, or as by `call`."""
-        return handler.rule(self, *args, **options) if handler.direct else self.call(handler.rule, args, options, batched)
-
     def forget(self) -> None:
         """Release everything: the graph of a failed pass may keep this recorder alive."""
         self.token, self.foreign = None, []
-        self._leaves.clear()
+        self.leaves.clear()
         self._unfollowed.clear()
 
     def apply(self, function: type[torch.autograd.Function], *arguments: Any) -> Any:
@@ -198,7 +190,8 @@ class Recorder:
             pull_back: (gradient of the output, x, *parameters) → gradient of x.
             record: (x, gradient of the output) → None; records the gradients of the parameters.
         """
-        found: Tensor = self.apply(_Map, x, compute, pull_back, record, *self.detach(*parameters))
+        plain = [p.detach() if id(p) in self.leaves else p for p in parameters]  # type: ignore[union-attr]
+        found: Tensor = self.apply(_Map, x, compute, pull_back, record, *plain)
         return found
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
@@ -213,19 +206,19 @@ class Recorder:
 
     def promote(self, factor: Tensor, leaf: Tensor) -> Tensor:
         """Return a factor of a leaf's gradients in the precision of the leaf, and at least float32."""
+        if factor.dtype == leaf.dtype and leaf.dtype in _EXACT:
+            return factor
         precision = gradient_dtype(leaf)
         if factor.dtype != precision:
             self.low_precision = True
-            factor = factor.to(precision)
-        return factor
+        return factor.to(precision)
 
     def detach(self, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return tensors with followed ones detached, as arguments of a rule's autograd function."""
-        return tuple([x.detach() if id(x) in self._leaves else x for x in tensors])  # type: ignore[union-attr]
+        return tuple([x.detach() if id(x) in self.leaves else x for x in tensors])  # type: ignore[union-attr]
 
     def run_on_physical_batch(self, call: Callable[..., Any], *tensors: Tensor) -> Any:
         """Call a function with the physical tensors, examples first; return its result as one example sees it."""
-        assert self.token is not None
         return run_on_physical_batch(self.token, call, tensors)
 
     def physical_copy(self, leaf: Tensor) -> Tensor:
@@ -239,7 +232,6 @@ class Recorder:
 
     def per_example_copy(self, leaf: Tensor) -> Tensor:
         """Return a copy of a followed tensor for each example, inside vmap: correct for every function."""
-        assert self.token is not None
         found: Tensor = self.run_on_physical_batch(lambda _: self.physical_copy(leaf), self.token)
         return found
 
@@ -310,15 +302,17 @@ class _Copy(torch.autograd.Function):
         return None, None, None, None
 
 
-_NESTED = frozenset(SEQUENCES)
+_PLAIN = {int, float, bool, str, type(None)}
 _is_transformed: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
 
 def _to_physical(arguments: Iterable[Any], own: Mapping[int, Tensor]) -> list[Any]:
     """Replace batched tensors in arguments by physical ones (not a closure: that would keep them alive in a cycle)."""
-    if _NESTED.isdisjoint(map(type, arguments)):
-        return list(map(own.get, map(id, arguments), arguments))
-    return [type(x)(_to_physical(x, own)) if type(x) in SEQUENCES else own.get(id(x), x) for x in arguments]
+    found: list[Any] = list(map(own.get, map(id, arguments), arguments))
+    for place, x in enumerate(arguments):
+        if type(x) in SEQUENCES and not _PLAIN.issuperset(map(type, x)):
+            found[place] = type(x)(_to_physical(x, own))
+    return found
 
 
 def _is_cast(tensor: Tensor) -> bool:

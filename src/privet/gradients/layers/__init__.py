@@ -7,16 +7,14 @@ from privet.gradients.layers import (
     linear,
     losses,
     matmul,
-    mean,
     normalisation,
-    quantised,
     random,
     recurrent,
 )
 from privet.gradients.layers.convolution import handlers
-from privet.gradients.layers.embedding import embedding, embedding_bag
+from privet.gradients.layers.embedding import embedding
 
 __all__ = [
-    "attention", "embedding", "embedding_bag", "experts", "handlers", "indexing", "linear", "losses", "matmul", "mean",
-    "normalisation", "quantised", "random", "recurrent",
+    "attention", "embedding", "experts", "handlers", "indexing", "linear", "losses", "matmul",
+    "normalisation", "random", "recurrent",
 ]  # fmt: skip

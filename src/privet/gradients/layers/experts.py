@@ -199,7 +199,6 @@ def bincount(recorder: Recorder, input: Tensor, weights: Tensor | None = None, m
     """Compute `torch.bincount` for each example, with a length that all examples share; None with weights."""
     if weights is not None or not is_batched(input) or input.dim() != 1 or not input.numel() or input.dtype not in _WHOLE:
         return None
-    assert recorder.token is not None
     bins = int(agree(recorder.token, (input.max().long() + 1).clamp(min=minlength)))
     found: Tensor = recorder.run_on_physical_batch(lambda x: _count(x.long(), bins, torch.int64), input)
     return found

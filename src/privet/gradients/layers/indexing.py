@@ -27,7 +27,6 @@ _VALUES = [getattr(Tensor, name) for name in _TO_PYTHON]
 def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(recorder: Recorder, *arguments: Any, **options: Any) -> Any:
         """Return the Python value, which must be the same for all examples."""
-        assert recorder.token is not None
         agreed = [agree(recorder.token, x) if is_batched(x) else x for x in arguments]
         return function(*agreed, **{k: agree(recorder.token, x) if is_batched(x) else x for k, x in options.items()})
 
@@ -37,7 +36,6 @@ def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
 def _memory_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(recorder: Recorder, input: Tensor, *arguments: Any, **options: Any) -> Any:
         """Return a copy of the memory, whose values must be the same for all examples; an array of it is read-only."""
-        assert recorder.token is not None
         found = function(agree(recorder.token, input).clone(), *arguments, **options)
         if isinstance(found, np.ndarray):
             found.flags.writeable = False  # torch's own array would write to the tensor of each example
@@ -90,13 +88,11 @@ for _name, _reduce in (("_is_all_true", torch.all), ("_is_any_true", torch.any))
 
 
 def _agree_on_truth(recorder: Recorder, truth: Tensor) -> bool:
-    assert recorder.token is not None
     return bool(agree(recorder.token, truth))
 
 
 def nonzero_indices(recorder: Recorder, mask: Tensor) -> Tensor:
     """Return the indices of each example's non-zero entries, (K, dimensions), where all examples share K."""
-    assert recorder.token is not None
     number = int(agree(recorder.token, (mask != 0).sum()))
 
     def below(physical: Tensor) -> Tensor:
@@ -137,7 +133,6 @@ def resolve_index(recorder: Recorder, index: Any) -> Any:
     found: list[Any] = []
     for part in parts:
         if _is_mask(part) and part.dim() == 0:
-            assert recorder.token is not None
             found.append(agree(recorder.token, part))
         elif _is_mask(part):
             found += nonzero_indices(recorder, part).unbind(1)
@@ -153,7 +148,6 @@ def _is_bounded(part: object) -> bool:
 
 
 def _to_int(recorder: Recorder, bound: Any) -> Any:
-    assert recorder.token is not None
     return int(agree(recorder.token, bound)) if is_batched(bound) else bound
 
 

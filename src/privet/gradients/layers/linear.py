@@ -51,7 +51,7 @@ class LinearGrad(OutputGrad):
     @property
     def norm_factors(self) -> tuple[Tensor, ...]:
         """aₜ and gₜ, if there is one position."""
-        return (self.inputs, self.gradients) if self.summands == 1 else ()
+        return (self.inputs, self.gradients) if self.inputs.shape[1] == 1 else ()
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, p, d)."""
@@ -166,7 +166,7 @@ def is_complex(*factors: Tensor) -> bool:
 def choose_grad(inputs: Tensor, gradients: Tensor) -> PerExampleGrad:
     """Return the factors, or the materialised gradients where those are smaller or needed for the norm anyway."""
     grad = LinearGrad(inputs, gradients)
-    return DenseGrad(grad.materialize()) if is_smaller(grad.summands, grad) else grad
+    return DenseGrad(grad.materialize()) if is_smaller(inputs.shape[1], grad) else grad
 
 
 def is_smaller(positions: int, grad: LinearGrad) -> bool:
@@ -181,7 +181,9 @@ def is_smaller(positions: int, grad: LinearGrad) -> bool:
 @register_handler(F.linear)
 def linear(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
     """Follow `F.linear`; None for a weight of one dimension, or per example, for complex numbers, or a broadcast bias."""
-    if weight.dim() != 2 or not recorder.is_shared(weight, bias) or recorder.is_shared(input) or is_complex(input, weight):
+    if weight.dim() != 2 or not recorder.is_shared(weight, bias) or recorder.is_shared(input):
+        return None
+    if input.is_complex() or weight.is_complex():
         return None
     if bias is not None and bias.shape != weight.shape[:1]:
         return None

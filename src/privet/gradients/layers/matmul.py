@@ -1,13 +1,14 @@
-"""Products that are linear maps in another form: matmul, addmm, einsum, bilinear forms.
+"""Products that are linear maps in another form: matmul, addmm, einsum, bilinear forms, and frozen weights in 4 bits (QLoRA).
 
 Axes: as for linear maps, x is (B, …, d) and a weight (d, p) or (p, d).
 """
 
 from __future__ import annotations
 
-__all__ = ["addmm", "bilinear", "einsum", "matmul", "reversed_matmul"]
+__all__ = ["addmm", "bilinear", "einsum", "gemm_4bit", "matmul", "reversed_matmul"]
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from torch.nn import functional as F
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.linear import follow_linear, is_complex
+
+_BLOCK = 256  # scales per block, where bitsandbytes quantises the scales too
 
 
 @register_handler(torch.matmul, torch.mm, torch.mv, Tensor.matmul, Tensor.mm, Tensor.mv, Tensor.__matmul__)
@@ -97,3 +100,39 @@ def bilinear(recorder: Recorder, input1: Tensor, input2: Tensor, weight: Tensor,
         return None
     outer = (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2)
     return follow_linear(recorder, outer, recorder.view(weight, weight.flatten(1)), bias, transposed=False)
+
+
+@register_handler("bitsandbytes::gemm_4bit")
+def gemm_4bit(
+    recorder: Recorder,
+    A: Tensor,  # noqa: N803
+    B: Tensor,  # noqa: N803
+    shapeB: Sequence[int],  # noqa: N803
+    absmax: Tensor,
+    blocksize: int,
+    quant_type: str,
+    bias: Tensor | None = None,
+    absmax_8bit: Tensor | None = None,
+    absmax_code: Tensor | None = None,
+    absmax_offset: Tensor | None = None,
+) -> Tensor | None:
+    """Compute x Wᵀ + b for per-example x and a shared 4-bit weight, which bitsandbytes dequantises without any example."""
+    if not recorder.is_shared(B, absmax, bias, absmax_8bit, absmax_code, absmax_offset):
+        return None
+    operators = torch.ops.bitsandbytes
+
+    def weight(dtype: torch.dtype) -> Tensor:
+        scales = absmax
+        if absmax_8bit is not None:
+            blocks = operators.dequantize_blockwise.default(absmax_8bit, absmax, absmax_code, _BLOCK, torch.float32)
+            scales = blocks + absmax_offset
+        found: Tensor = operators.dequantize_4bit.default(B, scales, blocksize, quant_type, shapeB, dtype)
+        return found
+
+    # Dequantised for each use, so that the graph holds four bits of the weight and not all.
+    result = recorder.map(
+        A.reshape(-1, A.shape[-1]), (), lambda rows: F.linear(rows, weight(rows.dtype)),
+        lambda grad, rows: grad @ weight(grad.dtype), lambda rows, grad: None,
+    )  # fmt: skip
+    result = result if bias is None else result + bias
+    return result.view(*A.shape[:-1], result.shape[-1])

@@ -326,7 +326,6 @@ def pack(recorder: Recorder, input: Tensor, lengths: Tensor, batch_first: bool) 
     """Pack one example's single sequence: its first steps, with one row each. Examples of different lengths form groups."""
     if input.shape[0 if batch_first else 1] != 1:
         raise UntraceableError("an example packs several sequences")
-    assert recorder.token is not None
     length = int(agree(recorder.token, lengths) if is_batched(lengths) else lengths)
     steps = input[0] if batch_first else input[:, 0]
     if not 0 < length <= len(steps):

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privet.gradients.combine.derived import DerivedGrad
-from privet.gradients.combine.sums import ConcatenatedLinearGrads, DisjointGrads
+from privet.gradients.combine.sums import ConcatenatedLinearGrads, DerivedGrad, DisjointGrads
 from privet.gradients.core.norms import blocks
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.layers.convolution.gradient import ConvDenseGrad, ConvGrad

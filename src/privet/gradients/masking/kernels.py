@@ -25,17 +25,11 @@ _WORTH = 1 << 23
 
 @dataclass(frozen=True)
 class Products:
-    """Products with a mask (p, d), given as a sparse matrix of ones on a CPU: one of two implementations, equal up to rounding.
+    """Products with a mask (p, d), a sparse matrix of ones on a CPU: one of two implementations, equal up to rounding."""
 
-    Args:
-        product: mask, columns (d, B) → m x, (p, B).
-        outer: mask, columns (p, B) and (d, B) → the kept entries of their product, (K,), in row-major order.
-        product_pays: largest fraction of kept entries for which `product` is faster than a dense product; `outer_pays` likewise.
-    """
-
-    product: Callable[[Tensor, Tensor], Tensor]
-    outer: Callable[[Tensor, Tensor, Tensor], Tensor]
-    product_pays: float
+    product: Callable[[Tensor, Tensor], Tensor]  # mask, columns (d, B) → m x, (p, B)
+    outer: Callable[[Tensor, Tensor, Tensor], Tensor]  # mask, (p, B), (d, B) → kept entries of their product, (K,)
+    product_pays: float  # largest fraction of kept entries for which it is faster than a dense product
     outer_pays: float
     description: str
 

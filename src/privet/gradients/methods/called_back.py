@@ -98,6 +98,7 @@ def _list_used(function: Any, depth: int = 0) -> Iterator[Tensor]:
 _KNOWN_LIBRARIES = {"aten", "prims", "torchvision", "torchaudio", "privet"}
 
 
+@functools.lru_cache(maxsize=4096)
 def is_foreign(func: Any) -> bool:
     """Return whether a function is a custom operator of another library, whose batching rules are not torch's."""
     library = getattr(func, "namespace", None) or getattr(func, "_qualified_op_name", "").partition("::")[0]

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import is_batched, is_wrapped, list_leaves
 from privet.gradients.core.consensus import SplitError
+from privet.gradients.core.patches import patch_torch
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.core.wrapping import Place, wrap_for_good
 from privet.gradients.isolation import Guard
 from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER, list_spellings
 from privet.gradients.layers.random import RULES, Draw
@@ -77,33 +77,40 @@ class GuardedCalls(TorchFunctionMode):
         draw: random numbers of the current example; None where the global generators are seeded for it.
     """
 
-    def __init__(self, guard: Guard, draw: Draw | None) -> None:
+    def __init__(self, guard: Guard, draw: Draw | None, examples: int = 1) -> None:
         super().__init__()
-        wrap_for_good(*_SCRIPTS)
-        self._guard, self._draw = guard, draw
+        patch_torch()
+        self._guard, self._draw, self._examples = guard, draw, examples
+        self._failure: BaseException | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        options = kwargs or {}
-        name = getattr(func, "__name__", "")
-        if name in _ACCESS:
-            return self._access_attribute(func, name, args)
-        if not _INERT.issuperset(map(type, (*args, *options.values()))) and name not in HOOKS:
-            args, options = tuple(map(self._replace, args)), {key: self._replace(x) for key, x in options.items()}
-        written: Sequence[Tensor] = ()
-        if _is_watched(func, name) or "out" in options or "inplace" in options:
-            written = _find_written(name, args, options)
-            self._check_call(func, name, args, options, written)
-            if isinstance(func, HigherOrderOperator):
-                return self.call_higher_order(func, args, options)
-        rule = None if self._draw is None else RULES.get(func)
-        if rule is not None:
-            found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
-            if found is not NotImplemented:
-                return found
-        dispatching = next(filter(dispatches_to_user, types), None) if types else None
-        if dispatching is not None:
-            return self.call_class(dispatching, func, types, args, options, written)
-        return self.call(REPLACED.get(func, func), name, args, options, written)
+        options, name = kwargs or {}, getattr(func, "__name__", "")
+        try:
+            if name in _ACCESS:
+                return self._access_attribute(func, name, args)
+            if not _INERT.issuperset(map(type, (*args, *options.values()))) and name not in HOOKS:
+                args, options = tuple(map(self._replace, args)), {key: self._replace(x) for key, x in options.items()}
+            written: Sequence[Tensor] = ()
+            if _is_watched(func, name) or "out" in options or "inplace" in options:
+                written = _find_written(name, args, options)
+                self._check_call(func, name, args, options, written)
+                if isinstance(func, HigherOrderOperator):
+                    return self.call_higher_order(func, args, options)
+            rule = None if self._draw is None else RULES.get(func)
+            if rule is not None:
+                found = rule(self._draw, *self.prepare_arguments(args), **self.prepare_arguments(options))
+                if found is not NotImplemented:
+                    return found
+            dispatching = next(filter(dispatches_to_user, types), None) if types else None
+            if dispatching is not None:
+                return self.call_class(dispatching, func, types, args, options, written)
+            return self.call(REPLACED.get(func, func), name, args, options, written)
+        except BaseException as error:
+            self.note_failure(error, args, options)
+            raise
+
+    def note_failure(self, error: BaseException, args: Any, options: Any) -> None:
+        """Note that a call failed: of interest in a pass over several examples."""
 
     def _replace(self, x: Any) -> Any:
         """Return an argument, a function as one that is watched; None for a generator, which examples would share."""
@@ -200,47 +207,15 @@ _WRITTEN = (
 )
 
 
-def _watch_script(plain: Any) -> Any:
-    """Return the method that calls TorchScript, refused where examples share a pass: torch shows none of its calls."""
-
-    @functools.wraps(plain)
-    def call(script: Any, *args: Any, **options: Any) -> Any:
-        for mode in _get_current_function_mode_stack():
-            if isinstance(mode, SharedCalls):
-                mode.give_up("a TorchScript function is called")
-        return plain(script, *args, **options)
-
-    return call
-
-
-_SCRIPTS: list[Place] = [
-    (torch.jit.ScriptFunction, "__call__", _watch_script),
-    (torch._C.ScriptMethod, "__call__", _watch_script),
-]
-
-
 class SharedCalls(GuardedCalls):
     """Intercepts torch calls in a pass over several examples, or clients, each of which user code sees alone inside vmap."""
 
-    def __init__(self, guard: Guard, draw: Draw | None, examples: int) -> None:
-        super().__init__(guard, draw)
-        self._examples = examples
-        self._failure: BaseException | None = None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        try:
-            return super().__torch_function__(func, types, args, kwargs)
-        except BaseException as error:
-            if self._failure is None and self._concerns_several(error, args, kwargs):
+    def note_failure(self, error: BaseException, args: Any, options: Any) -> None:
+        """Note the first call that may have failed for one example of several, or because Privet gives the pass up."""
+        if self._failure is None:
+            given_up, leaves = isinstance(error, SplitError | UntraceableError), list_leaves((args, options))
+            if given_up or (self._examples > 1 and any(is_wrapped(x) or is_called_back(x) for x in leaves)):
                 self._failure = error
-            raise
-
-    def _concerns_several(self, error: BaseException, args: Any, kwargs: Any) -> bool:
-        """Return whether a call may have failed because of one example of several, or because Privet gives the pass up."""
-        if isinstance(error, SplitError | UntraceableError):
-            return True
-        leaves = list(list_leaves((args, kwargs)))
-        return self._examples > 1 and any(is_wrapped(x) or is_called_back(x) for x in leaves)
 
     def give_up(self, reason: str) -> None:
         """Raise an UntraceableError here and, if user code catches it, at the end of the pass."""

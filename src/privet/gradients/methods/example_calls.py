@@ -95,13 +95,12 @@ class ExampleCalls(SharedCalls):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
         followed = []
         if asking and torch.is_grad_enabled():
-            assert recorder.token is not None
             check_not_nested(recorder.token)
-            followed = [x for x in asking if recorder.follow(x)]
+            followed = list(filter(recorder.follow, asking))
         handler = HANDLERS.get(func)
         applies = handler is not None and ((handler.always and (batched or followed)) or (batched and followed))
         if handler is not None and applies and not (handler.direct and followed):
-            found = recorder.apply_handler(handler, args, options, batched)
+            found = recorder.call(handler, args, options, batched)
             if found is not None:
                 return found
         if not batched:
@@ -111,7 +110,7 @@ class ExampleCalls(SharedCalls):
         if followed:
             args, options = self.prepare_arguments(args), self.prepare_arguments(options)
             if handler is not None and handler.always:
-                found = recorder.apply_handler(handler, args, options, _inspect(args, options)[0])
+                found = recorder.call(handler, args, options, _inspect(args, options)[0])
                 if found is not None:
                     return found
         elif asking and torch.is_grad_enabled():
@@ -137,7 +136,7 @@ class ExampleCalls(SharedCalls):
             if func == _GRAD_FN_GET and asked:
                 raise UntraceableError("the grad_fn of a tensor is read; hooks there would receive the sum of gradients")
             # A package whose operators have rules chooses by it between these operators and autograd functions of its own.
-            if is_batched(args[0]) and not has_operators(sys._getframe(3).f_globals.get("__name__", "")):
+            if is_batched(args[0]) and not has_operators(sys._getframe(2).f_globals.get("__name__", "")):
                 return {_GRAD_FN_GET: None, _LEAF_GET: not asked, _ASKED_GET: asked}[func]
         return super()._access_attribute(func, name, args)
 
@@ -147,7 +146,6 @@ class ExampleCalls(SharedCalls):
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found
         recorder = self._recorder
-        assert recorder.token is not None
         return recorder.run_on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
 
     def _copy_parameter(self, x: Tensor) -> Tensor:
@@ -210,7 +208,7 @@ def _inspect(args: Any, options: Any) -> tuple[list[Tensor], list[Tensor], list[
                     asking.append(x)
                 if type(x) not in _TENSORS and has_own_operators(type(x)):
                     foreign.append(x)
-        elif isinstance(x, SEQUENCES):
+        elif isinstance(x, SEQUENCES) and not _PLAIN.issuperset(map(type, x)):
             for all_of_them, inner in zip((batched, asking, foreign), _inspect(x, {}), strict=True):
                 all_of_them += inner
     return batched, asking, foreign

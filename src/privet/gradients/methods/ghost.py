@@ -15,25 +15,25 @@ __all__ = ["Program", "compute_losses", "record"]
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import starmap
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from privet.gradients import layers  # noqa: F401
-from privet.gradients.combine.derived import pull_back
-from privet.gradients.combine.sums import group_rows, sum_grads
+from privet.gradients.combine.sums import group_rows, pull_back, sum_grads
 from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples, unflatten
-from privet.gradients.core.losses import LossFunction, backpropagate, check_losses, force_eager
+from privet.gradients.core.losses import LossFunction, backpropagate, check_losses
 from privet.gradients.core.norms import without_autocast
+from privet.gradients.core.patches import forbid_user_code_on_physical_batch, force_eager, patch_recomputation
 from privet.gradients.core.per_example import PerExampleGrad, store_small
 from privet.gradients.core.randomness import Draws, GeneratorWatch
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.isolation import Guard
-from privet.gradients.methods.checkpointing import patch_recomputation
 from privet.gradients.methods.example_calls import ExampleCalls
-from privet.gradients.methods.physical import forbid_user_code_on_physical_batch
 from privet.gradients.methods.tape import Tape
 
 
@@ -42,9 +42,8 @@ class Program:
     """The model and loss that are differentiated, and their properties found so far.
 
     Attributes:
-        writes_into_new_tensors: whether the model was found to write values of an example into tensors that it creates, which
-            must then be created per example.
-        has_reentrant_checkpoints: whether a part of the model was found to use reentrant checkpointing.
+        writes_into_new_tensors: whether the model writes values of an example into tensors that it creates, which must then be
+            created per example.
         low_precision: whether the last pass computed in less than float32.
         foreign: weak references to tensors that required a gradient in the last pass and are not parameters.
     """
@@ -90,7 +89,6 @@ def compute_losses(
 
 def _copies_per_example(recorder: Recorder) -> Callable[[Tensor], Tensor]:
     def copied(buffer: Tensor) -> Tensor:
-        assert recorder.token is not None
         found: Tensor = recorder.run_on_physical_batch(lambda t: buffer.expand(len(t), *buffer.shape).clone(), recorder.token)
         return found
 
@@ -124,7 +122,19 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
     """
     recorder, watch = Recorder(examples.count, program.parameters, draws), GeneratorWatch()
     try:
-        _run(program, examples, recorder, batched_from_the_start=batched_from_the_start)
+        with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():
+            losses = compute_losses(
+                program, examples, recorder, partial(program.loss_fn, program.model),
+                batched_from_the_start=batched_from_the_start,
+            )  # fmt: skip
+            program.foreign = list(map(weakref.ref, recorder.foreign))
+            if losses.requires_grad:
+                with without_autocast(losses.device):
+                    _, *found = backpropagate(losses, [recorder.anchor, *recorder.parameters.values()])
+                if missed := [name for name, one in zip(recorder.parameters, found, strict=True) if one is not None]:
+                    raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
+        del losses  # frees the graph
+        program.low_precision = recorder.low_precision
         if watch.has_advanced():
             raise UntraceableError("random numbers are drawn from a generator that examples would share")
         return _assemble(recorder)
@@ -132,46 +142,23 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
         recorder.forget()
 
 
-def _run(program: Program, examples: Examples, recorder: Recorder, *, batched_from_the_start: bool) -> None:
-    with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():
-        losses = compute_losses(
-            program, examples, recorder, lambda example: program.loss_fn(program.model, example),
-            batched_from_the_start=batched_from_the_start,
-        )  # fmt: skip
-        program.foreign = [weakref.ref(tensor) for tensor in recorder.foreign]
-        if losses.requires_grad:
-            with without_autocast(losses.device):
-                missed = _backward(losses, recorder)
-            if missed:
-                raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
-    program.low_precision = recorder.low_precision
-
-
-def _backward(losses: Tensor, recorder: Recorder) -> list[str]:
-    """Run the backward pass through the rules' functions; return the names of parameters that autograd reached directly."""
-    found = backpropagate(losses, [recorder.anchor, *recorder.parameters.values()])
-    return [name for name, gradient in zip(recorder.parameters, found[1:], strict=True) if gradient is not None]
-
-
 def _assemble(recorder: Recorder) -> Tape:
     """Return the tape of a completed pass: the sum of all recorded gradients of each parameter."""
     found: dict[str, list[PerExampleGrad]] = {}
     seen: set[int] = set()
-    for leaf in recorder.leaves:
+    for leaf in recorder.leaves.values():
         if not leaf.gradients or id(leaf.gradients) in seen:
             continue
         seen.add(id(leaf.gradients))
-        uses = [grad if rows == 1 else group_rows(grad, rows) for grad, rows in leaf.gradients]
-        used = uses[0] if len(uses) == 1 else sum_grads(uses)
+        (used, rows), *others = leaf.gradients
+        if others or rows > 1:
+            used = sum_grads(list(starmap(group_rows, leaf.gradients)))
+        if not leaf.derivations:
+            found.setdefault(leaf.name, []).append(used)
+            continue
         if len(leaf.derivations) > 1:
             used = store_small(used)
-        if leaf.derivations:
-            for name, derivation in leaf.derivations.items():
-                found.setdefault(name, []).append(pull_back(used, derivation))
-        else:
-            found.setdefault(leaf.name, []).append(used)
-    return Tape(
-        recorder.examples,
-        recorder.parameters,
-        {name: each[0] if len(each) == 1 else sum_grads(each) for name, each in found.items()},
-    )
+        for name, derivation in leaf.derivations.items():
+            found.setdefault(name, []).append(pull_back(used, derivation))
+    grads = {name: each[0] if len(each) == 1 else sum_grads(each) for name, each in found.items()}
+    return Tape(recorder.examples, recorder.parameters, grads)

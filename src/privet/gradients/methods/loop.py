@@ -21,12 +21,12 @@ from privet._utils.tensors import gradient_dtype
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.derivation import begin_graph, is_older, iter_nodes
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import check_losses, force_eager
+from privet.gradients.core.losses import check_losses
+from privet.gradients.core.patches import force_eager, patch_recomputation
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
-from privet.gradients.methods.checkpointing import patch_recomputation
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["METHODS", "Passes"]
+__all__ = ["METHODS", "Passes", "Past", "check_past", "swap_parameters", "swap_values"]
 
+import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from privet._utils.torch_state import has_modes
-from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
+from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, real
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
@@ -22,9 +24,11 @@ from privet.gradients.core.randomness import Draws, SeedSource
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.methods import ghost, loop
 from privet.gradients.methods.ghost import Program
-from privet.gradients.methods.past_iterates import Past, swap_parameters, swap_values
 from privet.gradients.methods.tape import Tape
 
+# Pairs of a coefficient and the named parameters at which gradients are taken, multiplied by it, and added before the norm is
+# taken: in one pass for each, whose gradients of a parameter are combined like those of several uses in one pass.
+Past = Sequence[tuple[float, Mapping[str, Tensor]]]
 METHODS = ("ghost", "loop")
 # Examples, their positions in the batch and their draws; and which of them are meant, all if None.
 _Tried = tuple[Tape | None, Sequence[Tensor] | None, Sequence[Draws]]
@@ -33,26 +37,15 @@ _Part = tuple[Examples, Tensor, Sequence[Draws], Tensor | None]
 
 @dataclass
 class Passes:
-    """The passes over a batch.
-
-    Args:
-        method: "auto" or "ghost": all examples of a pass at once, and the loop for those that cannot be; "loop": one example at a
-            time. "ghost" raises where "auto" falls back, unless `skip_errors` is set.
-        past: parameter sets with coefficients; the gradients at these are added.
-        skip_errors: whether an example whose own computation raises contributes zero instead of raising.
-        looped: number of examples computed by the loop.
-        groups: number of passes.
-    Attributes:
-        draws: of the pass whose tape was last yielded.
-    """
+    """The passes over a batch: of all examples at once, and the loop for those that cannot be."""
 
     program: Program
     seeds: SeedSource
-    method: str = "auto"
-    past: Past = ()
-    skip_errors: bool = False
-    looped: int = 0
-    groups: int = 0
+    method: str = "auto"  # or "loop": one example at a time; or "ghost", which raises where "auto" loops
+    past: Past = ()  # the gradients at these parameters are added
+    skip_errors: bool = False  # whether an example whose own computation raises contributes zero instead
+    looped: int = 0  # number of examples computed by the loop
+    groups: int = 0  # number of passes
     draws: Draws = field(init=False)
 
     def tapes(self, examples: Examples) -> Iterator[tuple[Tensor, Tape]]:
@@ -65,8 +58,9 @@ class Passes:
         draws: Sequence[Draws] = [Draws(examples.count, self.seeds) for _ in range(1 + len(self.past))]
         waiting: list[_Part] = [(examples, _positions(examples.count), draws, None)]
         while waiting:
-            part = waiting.pop()
-            examples, index, draws = _select(*part)
+            examples, index, draws, group = waiting.pop()
+            if group is not None:
+                examples, index, draws = examples.select(group), index[group], _restart(draws, group)
             tape, groups, draws = self._try_together(examples, draws)
             if tape is not None:
                 self.groups += 1
@@ -86,7 +80,9 @@ class Passes:
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
             try:
-                tape = self._record_together(examples, draws, batched_from_the_start=fresh)
+                tape = ghost.record(self.program, examples, draws[0], batched_from_the_start=fresh)
+                if self.past:
+                    tape = self._add_past(tape, examples, draws[1:], batched_from_the_start=fresh)
             except SplitError as split:
                 return None, split.groups, draws
             except (InvalidArgumentError, UnsupportedModelError):
@@ -103,9 +99,8 @@ class Passes:
         bisects = self.skip_errors and examples.count > 1
         return None, _positions(examples.count).tensor_split(2) if bisects else None, draws
 
-    def _record_together(self, examples: Examples, draws: Sequence[Draws], *, batched_from_the_start: bool) -> Tape:
-        tape = ghost.record(self.program, examples, draws[0], batched_from_the_start=batched_from_the_start)
-        for (coefficient, values), own in zip(self.past, draws[1:], strict=True):
+    def _add_past(self, tape: Tape, examples: Examples, draws: Sequence[Draws], *, batched_from_the_start: bool) -> Tape:
+        for (coefficient, values), own in zip(self.past, draws, strict=True):
             # Separate parameter objects: tensors derived from them are differentiated later, when the sum is computed.
             others = {name: nn.Parameter(value.detach()) for name, value in values.items()}
             with swap_parameters(self.program.model, self.program.parameters, others):
@@ -136,13 +131,6 @@ class Passes:
             with swap_values(self.program.parameters, values):
                 tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds()), coefficient)
         return tape
-
-
-def _select(
-    examples: Examples, index: Tensor, draws: Sequence[Draws], group: Tensor | None
-) -> tuple[Examples, Tensor, Sequence[Draws]]:
-    """Return the examples that a part means, their positions and draws."""
-    return (examples, index, draws) if group is None else (examples.select(group), index[group], _restart(draws, group))
 
 
 def _positions(count: int) -> Tensor:
@@ -179,6 +167,51 @@ def _has_backward_hooks(program: Program) -> bool:
     table: Any = nn.modules.module
     if table._global_backward_hooks or table._global_backward_pre_hooks:
         return True
-    hooked = [module for module in program.guard.modules if module._backward_hooks or module._backward_pre_hooks]
-    asked = [parameter for parameter in program.parameters.values() if parameter._backward_hooks]
-    return bool(hooked or asked)
+    for module in program.guard.modules:
+        if module._backward_hooks or module._backward_pre_hooks:
+            return True
+    return any(map(_HOOKS_OF_TENSOR, program.parameters.values()))
+
+
+_HOOKS_OF_TENSOR = operator.attrgetter("_backward_hooks")
+
+
+def check_past(past: Past, parameters: Mapping[str, Tensor]) -> None:
+    """Refuse parameter sets that are not those of the model, and coefficients that are not finite."""
+    expected = {name: parameter.shape for name, parameter in parameters.items()}
+    for coefficient, values in past:
+        real("past", coefficient, "Each set comes as (coefficient, {name: tensor}).")
+        if {name: value.shape for name, value in values.items()} != expected:
+            raise InvalidArgumentError("past", sorted(values), "values for exactly the trainable parameters, of their shapes")
+
+
+@contextlib.contextmanager
+def swap_values(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Return a context in which the parameters hold other values; do not differentiate its results outside it."""
+    before = {name: parameter.data for name, parameter in parameters.items()}
+    try:
+        for name, parameter in parameters.items():
+            parameter.data = values[name].detach()
+        yield
+    finally:
+        for name, parameter in parameters.items():
+            parameter.data = before[name]
+
+
+@contextlib.contextmanager
+def swap_parameters(model: nn.Module, parameters: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> Iterator[None]:
+    """Return a context in which other parameters replace the model's, in all of its modules."""
+    names = {id(parameter): name for name, parameter in parameters.items()}
+    places = [
+        (module, own, parameter)
+        for module in model.modules()
+        for own, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+        if id(parameter) in names
+    ]
+    try:
+        for module, own, parameter in places:
+            module._parameters[own] = others[names[id(parameter)]]  # type: ignore[assignment]
+        yield
+    finally:
+        for module, own, parameter in places:
+            module._parameters[own] = parameter

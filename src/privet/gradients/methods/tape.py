@@ -30,16 +30,11 @@ LONG = 1e18
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """Per-example gradients of all parameters for the same B examples.
-
-    Args:
-        parameters: name → parameter, every trainable one.
-        grads: name → per-example gradient; an unused parameter is missing and contributes zero.
-    """
+    """Per-example gradients of all trainable parameters for the same B examples."""
 
     examples: int
     parameters: Mapping[str, Tensor]
-    grads: dict[str, PerExampleGrad]
+    grads: dict[str, PerExampleGrad]  # a parameter that is missing was not used, and contributes zero
 
     @property
     def device(self) -> torch.device:
@@ -58,20 +53,20 @@ class Tape:
     def group_norms(self, groups: Groups) -> Tensor:
         """Return the norm of every group's gradients, (G, B) float64."""
         with full_precision(self.device):
-            return self._group_norms(groups)
-
-    def _group_norms(self, groups: Groups) -> Tensor:
-        squares = [self._squared_norms(names) for names in groups]
+            squares = list(map(self._squared_norms, groups))
         return (squares[0] if len(squares) == 1 else torch.cat(squares)).sqrt_()
 
     def _squared_norms(self, names: Sequence[str]) -> Tensor:
         """Return the squared norms over the named parameters, (1, B) float64; zeros for none."""
-        grads = [self.grads[name] for name in names if name in self.grads]
-        if not grads:
+        products, parts = [], []
+        for grad in filter(None, map(self.grads.get, names)):
+            if factors := grad.norm_factors:
+                products.append(factors)
+            else:
+                parts.append(grad.squared_norms())
+        parts += sum_product_norms(products)
+        if not parts:
             return torch.zeros(1, self.examples, dtype=torch.float64, device=self.device)
-        known = [(grad, grad.norm_factors) for grad in grads]
-        parts = [grad.squared_norms() for grad, factors in known if not factors]
-        parts += sum_product_norms([factors for _, factors in known if factors])
         return parts[0][None] if len(parts) == 1 else torch.stack(parts).sum(0, keepdim=True)
 
     def weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool = False) -> dict[str, Tensor]:
@@ -79,21 +74,18 @@ class Tape:
 
         With `last`, each per-example gradient is freed as soon as its sum is computed, so that memory holds less at once.
         """
-        with full_precision(self.device):
-            return self._weighted_sum(groups, weights, last=last)
-
-    def _weighted_sum(self, groups: Groups, weights: Tensor, *, last: bool) -> dict[str, Tensor]:
         sums = {}
-        for row, names in zip(weights.unbind(), groups, strict=True):
-            single = row.clamp(max=_LARGEST).float()  # once for all parameters in float32, which are usually all
-            for name in names:
-                grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
-                if grad is None or self.examples == 0:
-                    sums[name] = zero_sum(parameter)
-                else:
-                    sums[name] = grad.weighted_sum(single if grad.dtype == torch.float32 else row)
-                    if sums[name].shape != parameter.shape:  # it would be broadcast, past the norm that was measured
-                        raise RuntimeError(f"the gradient of {name} has another shape than the parameter")
+        with full_precision(self.device):
+            for row, names in zip(weights.unbind(), groups, strict=True):
+                single = row.clamp(max=_LARGEST).float()  # once for all parameters in float32, which are usually all
+                for name in names:
+                    grad, parameter = self.grads.pop(name, None) if last else self.grads.get(name), self.parameters[name]
+                    if grad is None or self.examples == 0:
+                        sums[name] = zero_sum(parameter)
+                    else:
+                        sums[name] = grad.weighted_sum(single if grad.dtype == torch.float32 else row)
+                        if sums[name].shape != parameter.shape:  # it would be broadcast, past the norm that was measured
+                            raise RuntimeError(f"the gradient of {name} has another shape than the parameter")
         return sums
 
     def gradients(self) -> dict[str, Tensor]:
@@ -130,15 +122,10 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
     Examples whose norm float32 cannot represent or resolve are recomputed and summed in float64. Those whose gradient is not
     finite even there contribute exactly zero: they are excluded from the sum, as 0·∞ would be NaN; their norm is infinite.
     """
-    with full_precision(tape.device):
-        return _clip(tape, rule, groups)
-
-
-def _clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
-    norms = tape._group_norms(groups)
+    norms = tape.group_norms(groups)
     if not norms.numel() or float(norms.max()) < LONG:  # not if any is NaN
         weights, statistics = weigh(rule, norms, groups)
-        return {**tape._weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
+        return {**tape.weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
     ordinary = (norms < LONG).all(0)
     odd = (~ordinary).nonzero().flatten()
     precise = tape.index_select(odd).double()

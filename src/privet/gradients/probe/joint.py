@@ -15,12 +15,12 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import force_eager
+from privet.gradients.core.patches import force_eager
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Program
-from privet.gradients.methods.past_iterates import swap_values
+from privet.gradients.methods.passes import swap_values
 from privet.gradients.probe.synthetic_batch import is_joinable, join_examples
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}

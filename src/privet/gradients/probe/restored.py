@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from privet._utils.randomness import seed_generators
 from privet.errors import PrivetWarning
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import force_eager
+from privet.gradients.core.patches import force_eager
 from privet.gradients.core.randomness import Draws
 from privet.gradients.layers.random import Draw
 from privet.gradients.methods.calls import GuardedCalls

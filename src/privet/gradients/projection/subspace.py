@@ -22,15 +22,11 @@ _AT_ONCE = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """An orthonormal basis of a subspace for each group of parameters. It is public.
-
-    Args:
-        bases: of every group of the rule's subspaces, (p, k), with parameters in order and flattened.
-    """
+    """An orthonormal basis of a subspace for each group of parameters. It is public."""
 
     rule: GEP
     parameters: Mapping[str, Tensor]
-    bases: Sequence[Tensor]
+    bases: Sequence[Tensor]  # of every group, (p, k), with parameters in order and flattened
 
     @cached_property
     def _groups(self) -> tuple[tuple[str, ...], ...]:

@@ -16,6 +16,9 @@ Sizes = tuple[int, ...]
 
 # Elements per example from which transposing each example separately is faster.
 _LARGE = 1 << 15
+# Products are fast if rows of the result are full vectors of _VECTOR numbers; in rows shorter than _MANY vectors, a partial
+# vector is a significant part.
+_VECTOR, _MANY = 16, 8
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,16 @@ class Geometry:
         """Return the size of an input with its padding."""
         return tuple([size + 2 * pad for size, pad in zip(space, self.padding, strict=True)])
 
+    @cached_property
+    def outputs_fill_vectors(self) -> bool:
+        """Whether output channels fill whole vectors and inputs do not, as in a network's first layer."""
+        return self.outputs % _VECTOR == 0 and self.inputs % _VECTOR != 0 and self.inputs < _MANY * _VECTOR
+
+    @cached_property
+    def is_depthwise(self) -> bool:
+        """Whether each kernel sees one channel of its own."""
+        return self.groups > 1 and self.inputs == math.prod(self.kernel) and self.outputs == 1
+
     def patches(self, x: Tensor) -> Tensor:
         """Return the kernel's input at every position: (B, C, *space) → (B·groups, T, d), taps before channels within d."""
         return next(self.patches_of(x, [slice(0, len(x))]))
@@ -67,30 +80,17 @@ class Geometry:
             yield from (seen[block].reshape(-1, self.inputs, math.prod(seen.shape[2:])).transpose(1, 2) for block in blocks)
             return
         space = tuple(x.shape[2:])
-        last, positions = self._taps_run_longer(space), math.prod(self.positions(space))
-        sizes = (*self.padded_space(space), x.shape[1]) if last else (x.shape[1], *self.padded_space(space))
+        last, positions, sizes = _lay_out(self, space, x.shape[1])
         padded = x.new_zeros(blocks[0].stop, *sizes)
         inside = self._inside(padded, space, 1 if last else 2)
-        window = self._window(padded, space, channels_last=last)
+        window_sizes, strides = _find_window(self, space, padded.stride(), last)
+        window = padded.as_strided((len(padded), *window_sizes), (padded.stride(0), *strides))
         patches = x.new_empty(window.shape)
         for block in blocks:
             part = x[block]
             inside[: len(part)].copy_(_to_channels_last(part) if last else part)
             seen = patches[: len(part)].copy_(window[: len(part)])
             yield seen.view(-1, positions, self.inputs) if last else seen.view(-1, self.inputs, positions).transpose(1, 2)
-
-    def _taps_run_longer(self, space: Sizes) -> bool:
-        """Return whether contiguous runs are longer with channels last (taps of a row, all channels) than first (positions)."""
-        taps = self.shape[1] * (self.kernel[-1] if self.groups == 1 and self.dilation[-1] == 1 else 1)
-        return taps >= self.positions(space)[-1] / self.stride[-1]
-
-    def _window(self, padded: Tensor, space: Sizes, *, channels_last: bool) -> Tensor:
-        """Return the strided view of a padded input with an entry for every element of every patch.
-
-        With channels last, (B, groups, *positions, *kernel, in / groups), else (B, groups, *kernel, in / groups, *positions).
-        """
-        sizes, steps = _find_window(self, space, padded.stride(), channels_last)
-        return padded.as_strided((len(padded), *sizes), (padded.stride(0), *steps))
 
     def pad_channels_last(self, x: Tensor) -> Tensor:
         """Return an input (B, C, *space) padded and channels last, (B, *padded space, C)."""
@@ -161,8 +161,23 @@ def _count_positions(geometry: Geometry, space: Sizes) -> Sizes:
 
 
 @lru_cache(maxsize=1024)
+def _lay_out(geometry: Geometry, space: Sizes, channels: int) -> tuple[bool, int, Sizes]:
+    """Return whether to copy patches channels last, the number of positions, and the size of a padded input.
+
+    Contiguous runs are the taps of a row with all channels, if there is one group, or else the positions of a row.
+    """
+    positions, padded = geometry.positions(space), geometry.padded_space(space)
+    taps = geometry.shape[1] * (geometry.kernel[-1] if geometry.groups == 1 and geometry.dilation[-1] == 1 else 1)
+    last = taps >= positions[-1] / geometry.stride[-1]
+    return last, math.prod(positions), (*padded, channels) if last else (channels, *padded)
+
+
+@lru_cache(maxsize=1024)
 def _find_window(geometry: Geometry, space: Sizes, strides: Sizes, channels_last: bool) -> tuple[Sizes, Sizes]:
-    """Return sizes and strides of one example's window into a padded input with these strides."""
+    """Return sizes and strides of one example's window: an entry of a padded input for every element of every patch.
+
+    With channels last, (groups, *positions, *kernel, in / groups), else (groups, *kernel, in / groups, *positions).
+    """
     steps = list(strides[1:])
     channel = steps.pop(-1 if channels_last else 0)
     group = (geometry.groups, geometry.shape[1] * channel)

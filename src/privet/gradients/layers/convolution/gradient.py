@@ -4,25 +4,26 @@ from __future__ import annotations
 
 __all__ = ["KEEP", "ConvDenseGrad", "ConvGrad", "choose_grad"]
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from privet.gradients.core.norms import blocks
-from privet.gradients.core.per_example import OutputGrad, PerExampleGrad, StoredGrad, recompute_cancelled
-from privet.gradients.layers.convolution import depthwise
+from privet.gradients.core.per_example import OutputGrad, PerExampleGrad, StoredGrad, delegate, recompute_cancelled
 from privet.gradients.layers.convolution.geometry import Geometry
-from privet.gradients.layers.convolution.norms import Shape, is_keeping_cheaper, squared_kernel_norms
+from privet.gradients.layers.convolution.norms import Shape, find_shape, is_keeping_cheaper, squared_kernel_norms
 from privet.gradients.layers.linear import LinearGrad
 
 # Gradients are stored only if they have at most this many times the elements of the inputs and output gradients, which are then
 # discarded: memory stays proportional to that of plain training.
 KEEP = 3
-# Products are fast if rows of the result are full vectors of _VECTOR numbers; in rows shorter than _MANY vectors, a partial
-# vector is a significant part.
-_VECTOR, _MANY = 16, 8
+# Rows of at most this many positions are too short to be copied into patches efficiently.
+_SHORT = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,20 +34,17 @@ class ConvGrad(OutputGrad):
     gradients: Tensor  # of the output, (B, out, *positions)
     geometry: Geometry
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """Sizes of one group of one example."""
-        return Shape.of(self.geometry, self.inputs, self.gradients)
+        return find_shape(self.geometry, self.inputs.shape[2:], self.gradients.shape[2:])
 
     @property
     def numel_per_example(self) -> int:
         """Number of elements of one example's patches and kernel gradient."""
         return self.geometry.groups * (self.shape.positions * self.shape.inputs + self.shape.weight)
 
-    @property
-    def summands(self) -> int:
-        """The number of positions."""
-        return self.shape.positions
+    summands = delegate("shape.positions")
 
     def materialize(self) -> Tensor:
         """Return the gradients, (B, *shape of the kernel)."""
@@ -68,17 +66,17 @@ class ConvGrad(OutputGrad):
 
     @property
     def _depthwise(self) -> bool:
-        return depthwise.is_cheaper(self.geometry, self.inputs)
-
-    @property
-    def _outputs_fill_vectors(self) -> bool:
-        """Whether output channels fill whole vectors and inputs do not, as in a network's first layer."""
-        inputs, outputs = self.geometry.inputs, self.geometry.outputs
-        return outputs % _VECTOR == 0 and inputs % _VECTOR != 0 and inputs < _MANY * _VECTOR
+        """Whether products tap by tap cost less than patches: channels come last, or rows are short."""
+        if not self.geometry.is_depthwise:
+            return False
+        return self.inputs.stride(1) == 1 or self.gradients.shape[-1] <= _SHORT
 
     def _blocks(self) -> list[slice]:
         """Return blocks of examples whose gradients are formed together."""
-        cost = depthwise.count_numbers(self.geometry, self.inputs) if self._depthwise else self.numel_per_example
+        cost = self.numel_per_example
+        if self._depthwise:
+            padded = math.prod(self.geometry.padded_space(tuple(self.inputs.shape[2:])))
+            cost = self.inputs.shape[1] * (padded + 2 * self.shape.positions)
         return blocks(self.examples, cost, self.device)
 
     def _allocate(self, examples: int) -> Tensor:
@@ -94,13 +92,13 @@ class ConvGrad(OutputGrad):
         """Write the gradients of each block of examples into its memory, then yield the block."""
         if self._depthwise:
             for block in self._blocks():
-                gradients = depthwise.form_gradients(self.geometry, self.inputs[block], self.gradients[block])
+                gradients = _form_depthwise(self.geometry, self.inputs[block], self.gradients[block])
                 into(block).copy_(gradients[:, :, None])
                 yield block
             return
         for block, grad in self._linear_grads():
             formed = into(block).flatten(0, 1)
-            if self._outputs_fill_vectors:
+            if self.geometry.outputs_fill_vectors:
                 formed.copy_(torch.bmm(grad.inputs.transpose(1, 2), grad.gradients).transpose(1, 2))
             else:
                 torch.bmm(grad.gradients.transpose(1, 2), grad.inputs, out=formed)
@@ -124,6 +122,20 @@ class ConvGrad(OutputGrad):
         """Return Σᵢ wᵢ·gᵢ by torch's own kernel gradient, with weighted output gradients."""
         scaled = self.gradients * weights.to(self.dtype).view(-1, *[1] * (self.gradients.dim() - 1))
         return self.geometry.weight_gradient(self.inputs, scaled)
+
+
+def _form_depthwise(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
+    """Return a block's gradients for kernels that see one channel, (b, C, *space) and (b, C, *positions) → (b, C, taps).
+
+    Computed tap by tap, without patches, and channels last, so that each product runs over all channels at once.
+    """
+    padded, grad = geometry.pad_channels_last(x), grad.movedim(1, -1).contiguous()
+    taps = list(itertools.product(*map(range, geometry.kernel)))
+    gradients, products = x.new_empty(len(taps), len(x), x.shape[1]), torch.empty_like(grad)
+    for tap, into in zip(taps, gradients, strict=True):
+        torch.mul(geometry.tap_view(tap, padded), grad, out=products)
+        torch.sum(products.flatten(1, -2), dim=1, out=into)
+    return gradients.permute(1, 2, 0)
 
 
 class ConvDenseGrad(StoredGrad):

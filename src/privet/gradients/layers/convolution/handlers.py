@@ -20,7 +20,6 @@ from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.core.recorder import Recorder
 from privet.gradients.layers.convolution.geometry import Geometry, Sizes
 from privet.gradients.layers.convolution.gradient import ConvGrad, choose_grad
-from privet.gradients.layers.linear import is_complex
 
 
 @dataclass(frozen=True)
@@ -67,13 +66,6 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
     return recorder.map(input, (weight, bias), layer.output, layer.pull_back, record)
 
 
-def _rows(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Return an input as (R, C, *space); None for a shared input, per-example parameters, or complex numbers."""
-    if is_complex(input, weight) or recorder.is_shared(input) or not recorder.is_shared(weight, bias):
-        return None
-    return input if input.dim() == weight.dim() else input.flatten(0, 1)
-
-
 def _sizes(value: int | tuple[int, ...], dimensions: int) -> Sizes:
     """Return one entry per spatial dimension."""
     values = (value,) if isinstance(value, int) else tuple(value)
@@ -106,15 +98,20 @@ def _make_handler(function: Callable[..., Tensor], names: Sequence[str]) -> Call
     def handler(
         recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None = None, *settings: Any, **named: Any
     ) -> Tensor | None:
-        """Follow a convolution; None if a transposed one, padded by its stride, has more positions than the input."""
-        rows = _rows(recorder, input, weight, bias)
-        if rows is None:
+        """Follow a convolution of inputs (B, n, C, *space).
+
+        None for a shared input, per-example parameters, complex numbers, and a transposed one that is padded by its stride: it
+        would have more positions than the input.
+        """
+        if input.is_complex() or weight.is_complex() or recorder.is_shared(input) or not recorder.is_shared(weight, bias):
             return None
         given = {**_DEFAULTS, **dict(zip(names, settings, strict=False)), **named}
-        values = [tuple(value) if isinstance(value, list) else value for value in given.values()]
-        geometry, extra, odd = _read_settings(tuple(weight.shape), *values)
+        if list in map(type, given.values()):
+            given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        geometry, extra, odd = _read_settings(tuple(weight.shape), **given)
         if transposed and any(map(operator.ge, extra, geometry.stride)):
             return None
+        rows = input if input.dim() == weight.dim() else input.flatten(0, 1)
         rows = F.pad(rows, odd) if odd else rows
         found = _follow(recorder, rows, weight, bias, _Layer(function, geometry, extra if transposed else None))
         return found if input.dim() == weight.dim() else found.unflatten(0, input.shape[:2])

@@ -6,7 +6,16 @@ group, and the formulas for linear maps apply. In addition, the Gram matrix of t
 
 from __future__ import annotations
 
-__all__ = ["NORM_METHODS", "NormMethod", "Shape", "cheapest_method", "is_keeping_cheaper", "measure", "squared_kernel_norms"]
+__all__ = [
+    "NORM_METHODS",
+    "NormMethod",
+    "Shape",
+    "cheapest_method",
+    "find_shape",
+    "is_keeping_cheaper",
+    "measure",
+    "squared_kernel_norms",
+]
 
 import functools
 import math
@@ -45,11 +54,6 @@ class Shape:
     taps: tuple[int, ...]  # size of the kernel along each spatial dimension
     gram: bool  # whether the Gram matrix of the patches follows from that of the pixels
 
-    @staticmethod
-    def of(geometry: Geometry, x: Tensor, grad: Tensor) -> Shape:
-        """Return the shape for given inputs and output gradients."""
-        return _shape_of(geometry, x.shape[2:], grad.shape[2:])
-
     @functools.cached_property
     def weight(self) -> int:
         """d·p."""
@@ -83,7 +87,8 @@ class Shape:
 
 
 @functools.lru_cache(maxsize=1024)
-def _shape_of(geometry: Geometry, space: Sequence[int], positions: Sequence[int]) -> Shape:
+def find_shape(geometry: Geometry, space: Sequence[int], positions: Sequence[int]) -> Shape:
+    """Return the shape for inputs and output gradients of these sizes."""
     unit = all(stride == 1 for stride in geometry.stride)
     sizes = geometry.inputs, geometry.outputs, math.prod(positions), geometry.shape[1], math.prod(space)
     return Shape(*sizes, geometry.kernel, unit)
@@ -91,17 +96,11 @@ def _shape_of(geometry: Geometry, space: Sequence[int], positions: Sequence[int]
 
 @dataclass(frozen=True)
 class NormMethod:
-    """A method to compute norms of kernel gradients.
+    """A method to compute norms of kernel gradients."""
 
-    Args:
-        cost: for a shape, in multiplications, without the weighted sum; infinite where the method does not apply.
-        squares: (geometry, inputs, output gradients) of a block of examples → squared norms, (block·groups,) float64.
-        numbers: elements of temporary memory for one group of one example.
-    """
-
-    cost: Callable[[Shape], float]
-    squares: Callable[[Geometry, Tensor, Tensor], Tensor]
-    numbers: Callable[[Shape], int]
+    cost: Callable[[Shape], float]  # in multiplications, without the weighted sum; infinite where it does not apply
+    squares: Callable[[Geometry, Tensor, Tensor], Tensor]  # of a block → squared norms, (block·groups,)
+    numbers: Callable[[Shape], int]  # elements of temporary memory for one group of one example
 
 
 def _norms_of_formed(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
@@ -156,10 +155,10 @@ def is_keeping_cheaper(shape: Shape) -> bool:
 
 def squared_kernel_norms(geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
     """Return every example's squared norm, (B,) float64, from (B, C, *space) and (B, out, *positions), by the cheapest method."""
-    return measure(cheapest_method(Shape.of(geometry, x, grad)), geometry, x, grad)
+    return measure(cheapest_method(find_shape(geometry, x.shape[2:], grad.shape[2:])), geometry, x, grad)
 
 
 def measure(method: NormMethod, geometry: Geometry, x: Tensor, grad: Tensor) -> Tensor:
     """Compute `squared_kernel_norms` by a given method, which must apply to the shape."""
-    cut = blocks(len(x), geometry.groups * method.numbers(Shape.of(geometry, x, grad)), x.device)
+    cut = blocks(len(x), geometry.groups * method.numbers(find_shape(geometry, x.shape[2:], grad.shape[2:])), x.device)
     return torch.cat([method.squares(geometry, x[block], grad[block]).view(-1, geometry.groups).sum(1) for block in cut])
