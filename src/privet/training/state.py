@@ -23,7 +23,7 @@ from privet._utils.registry import decode, encode
 from privet._utils.tensors import gradient_dtype
 from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from privet.gradients.reachable import list_modules
+from privet.gradients.parameters import list_modules
 from privet.momentum import InnerOuter, Momentum
 from privet.plan import Plan
 from privet.sparsification.drawing import Masks
