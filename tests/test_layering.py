@@ -63,8 +63,7 @@ SUBLAYERS = {
         "guarantee",
     ],
     "privet.audit": [
-        "probe", "checks", "observations", "production", "federated_rounds", "reporting", "_mechanism", "_one_run", "_program",
-        "battery", "plugin",
+        "probe", "checks", "observations", "production", "federated_rounds", "_mechanism", "_one_run", "_program",
     ],
     "privet.convex": [
         "convex_losses", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement", "convex_training",
@@ -73,8 +72,7 @@ SUBLAYERS = {
         "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "cohorts", "server",
     ],
     "privet.cli": [
-        "output", "refusals", "topics", "compositions", "definitions", "words", "options", "parts", "choice", "config", "summary",
-        "running", "verbs", "main",
+        "output", "definitions", "options", "parts", "choice", "config", "summary", "running", "verbs", "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
     "privet.artifact": [

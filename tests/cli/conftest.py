@@ -1,7 +1,9 @@
 """Runs draw no report, which takes longer than training here, unless a test is about it."""
 
 import pytest
+from asked import ask
 
+from privet import Training
 from privet.runs import run
 
 
@@ -9,3 +11,36 @@ from privet.runs import run
 def no_report(request, monkeypatch):
     if "with_report" not in request.keywords:
         monkeypatch.setattr(run.report, "write", lambda directory: None)
+
+
+@pytest.fixture
+def prepared(capsys, monkeypatch):
+    """Return a function of the words of `privet train` that returns settings and plan of the run that it does not begin."""
+    found = []
+    monkeypatch.setattr("privet.cli.verbs.train.start_run", lambda given, verb, start, *made: found.append(made[:2]))
+
+    def prepare(*words):
+        code, _, error = ask(capsys, "train", *words)
+        assert code == 0, error
+        return found.pop()
+
+    return prepare
+
+
+@pytest.fixture
+def interrupt_once(monkeypatch):
+    """Return a function that lets the next training stop, as by Ctrl-C, in this step."""
+    take = Training._take
+
+    def interrupt(number):
+        stopped = iter([True])
+
+        def interrupted(training, update):
+            for step in take(training, update):
+                if step.number == number and next(stopped, False):
+                    raise KeyboardInterrupt
+                yield step
+
+        monkeypatch.setattr(Training, "_take", interrupted)
+
+    return interrupt

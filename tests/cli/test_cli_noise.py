@@ -6,7 +6,7 @@ from asked import ask, plan_in
 
 from privet import noise
 from privet.cli import parts
-from privet.cli.options import NoiseOptions
+from privet.cli.options import MechanismOptions
 from privet.errors import InvalidArgumentError
 from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, Poisson
 
@@ -64,9 +64,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(data, tmp_path,
 
 
 def test_independent_noise_is_the_default():
-    made = parts.noise(NoiseOptions(fixed_noise=True), 1.3, "fast", 0.9)
+    made = parts.noise(MechanismOptions(fixed_noise=True), 1.3, "fast", 0.9)
     assert made == noise.Gaussian(1.3, "fast", deviation="fixed")
     assert parts.cyclic(Poisson(8), made) == Poisson(8)
-    assert parts.noise(NoiseOptions(noise="tree"), 0.0, "secure", 0.0) == noise.Tree(0.0, non_private=True)
+    assert parts.noise(MechanismOptions(noise="tree"), 0.0, "secure", 0.0) == noise.Tree(0.0, non_private=True)
     with pytest.raises(InvalidArgumentError, match=r"^noise\.bands is 0"):
-        parts.noise(NoiseOptions(noise="banded", bands=0), 1.3, "secure", 0.0)
+        parts.noise(MechanismOptions(noise="banded", bands=0), 1.3, "secure", 0.0)

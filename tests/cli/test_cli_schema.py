@@ -10,7 +10,7 @@ from frames_of_users import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privet import Plan, Training
+from privet import Plan
 from privet.tables import Schema
 
 ROWS = "age,job,id,rich\n" + "".join(f"{20 + i % 60},{['a', 'b', '?'][i % 3]},{i},{['no', 'yes'][i % 2]}\n" for i in range(120))
@@ -79,20 +79,11 @@ def test_a_run_keeps_its_schema_in_plan_statement_and_folder(capsys, table, sche
     assert "it was written without looking at the private rows" in statement
 
 
-def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, monkeypatch, table, schema):
+def test_a_resumed_run_takes_its_own_schema_not_a_file_that_has_changed(capsys, interrupt_once, table, schema):
     run = table.parent / "run"
 
-    take = Training._take
-
-    def interrupted(training, update):
-        for step in take(training, update):
-            if step.number == 2:
-                raise KeyboardInterrupt
-            yield step
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Training, "_take", interrupted)
-        assert ask(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
+    interrupt_once(2)
+    assert ask(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)[0] == 130
     before = Plan.from_json((run / "plan.json").read_text()).schema
     schema.write_text(schema.read_text().replace('["a", "b"]', '["a", "b", "c"]'))
     (run / "schema.toml").write_text(schema.read_text())

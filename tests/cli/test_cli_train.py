@@ -1,7 +1,6 @@
 """A first run: one command leaves a complete directory; an interrupted one leaves a directory that can be resumed."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -51,12 +50,14 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     model = models.build("mlp", (1, 8, 8), 10)
     model.load_state_dict(load_file(run / "model" / "model.safetensors"))
     assert "(8.000, 1e-05)-differential privacy" in (run / "guarantee.md").read_text(encoding="utf-8")
+    (run / "report.html").unlink()
+    assert succeed(capsys, "report", run)["report"].endswith("report.html")
+    assert (run / "report.html").exists()
 
 
-@pytest.mark.parametrize("model", ["logistic", "mlp", "tanh-cnn"])
-@pytest.mark.parametrize("options", ["--clipping flat", "--clipping automatic --stability 0.05 --optimizer adam"])
-def test_models_rules_and_optimizers_combine(capsys, tmp_path, model, options):
-    assert train(capsys, f"--data digits --model {model} --steps 3 {options} --out {tmp_path}/run {QUICK}")["steps"] == 3
+@pytest.mark.parametrize("options", ["logistic --clipping automatic --stability 0.05 --optimizer adam", "tanh-cnn"])
+def test_models_rules_and_optimizers_combine(capsys, tmp_path, options):
+    assert train(capsys, f"--data digits --model {options} --steps 3 --out {tmp_path}/run {QUICK}")["steps"] == 3
 
 
 @pytest.mark.parametrize(
@@ -73,37 +74,20 @@ def test_models_rules_and_optimizers_combine(capsys, tmp_path, model, options):
     ],
     ids=str,
 )
-def test_every_rule_and_style_has_a_name(capsys, tmp_path, options, rule):
-    train(capsys, f"--data digits --model logistic --steps 2 {options} --out {tmp_path}/run {QUICK}")
-    assert plan_in(tmp_path / "run").clipping == rule
+def test_every_rule_and_style_has_a_name(prepared, options, rule):
+    assert prepared(*f"--data digits --model logistic --steps 2 {options} {QUICK}".split())[1].clipping == rule
 
 
-def test_a_run_says_which_settings_it_chose(capsys, tmp_path):
-    found = train(capsys, f"--data digits --steps 3 --momentum 0.5 --out {tmp_path}/run {QUICK}")
-    run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    assert run["defaults"] == {
-        "model": "logistic", "bound": 1.0, "batch_size": 1437, "learning_rate": run["learning_rate"],
-    }  # fmt: skip
-    assert (run["momentum"], found["steps"]) == (0.5, 3)
-
-
-def test_more_steps_lower_the_learning_rate_that_was_left_out(capsys, tmp_path):
-    def rate(steps):
-        train(capsys, f"--data digits --steps {steps} --batch-size 64 --out {tmp_path}/{steps} {QUICK}")
-        return json.loads((tmp_path / str(steps) / "run.json").read_text(encoding="utf-8"))["learning_rate"]
-
-    assert rate(30) < rate(3) / 2
-
-
-def test_full_batches_train_from_the_command_line(capsys, tmp_path):
-    found = train(capsys, f"--data digits --model logistic --steps 3 --sampling full-batch --out {tmp_path}/run {QUICK}")
-    plan = plan_in(tmp_path / "run")
-    assert (found["steps"], type(plan.sampling).__name__, plan.sampling_rate) == (3, "FullBatch", 1.0)
-
-
-def test_noise_and_epsilon_determine_the_steps(capsys, tmp_path):
-    found = train(capsys, f"--data digits --noise-multiplier 3 --batch-size 200 --out {tmp_path}/run {QUICK}")
-    assert 7.5 < found["epsilon"] <= 8
+def test_what_is_left_out_is_chosen_and_said(prepared):
+    setup, plan = prepared(*f"--data digits --steps 3 --momentum 0.5 {QUICK}".split())
+    assert setup.defaults == {"model": "logistic", "bound": 1.0, "batch_size": 1437, "learning_rate": setup.learning_rate}
+    assert (setup.momentum, plan.total_steps) == (0.5, 3)
+    few, many = (prepared(*f"--data digits --steps {n} --batch-size 64 {QUICK}".split())[0].learning_rate for n in (3, 30))
+    assert many < few / 2
+    _, plan = prepared(*f"--data digits --model logistic --steps 3 --sampling full-batch {QUICK}".split())
+    assert (type(plan.sampling).__name__, plan.sampling_rate) == ("FullBatch", 1.0)
+    _, plan = prepared(*f"--data digits --noise-multiplier 3 --batch-size 200 {QUICK}".split())
+    assert 7.5 < plan.epsilon() <= 8
 
 
 def test_noise_alone_and_no_noise(capsys, tmp_path):
@@ -215,12 +199,11 @@ def test_a_run_on_a_table_is_repeated_by_its_plan_which_holds_the_schema(capsys,
     assert (tmp_path / "a" / "schema.toml").read_text() == (tmp_path / "b" / "schema.toml").read_text()
 
 
-def test_inner_and_outer_momentum_are_in_the_plan(capsys, tmp_path):
+def test_inner_and_outer_momentum_are_in_the_plan(capsys, prepared, tmp_path):
     options = "--model logistic --steps 4 --inner-momentum 0.8 --outer-momentum 0.2 --history 2"
-    train(capsys, f"--data digits {options} --out {tmp_path}/run {QUICK}")
-    plan = plan_in(tmp_path / "run")
+    setup, plan = prepared(*f"--data digits {options} {QUICK}".split())
     assert plan.momentum == InnerOuter(inner=0.8, outer=0.2, length=2)
-    assert json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["momentum"] == 0.0
+    assert setup.momentum == 0.0
     with pytest.raises(SystemExit) as stop:
         main(["train", "--data", "digits", "--epsilon", "3", "--inner-momentum", "0.8", "--out", str(tmp_path / "other")])
     assert stop.value.code == 2
@@ -281,74 +264,45 @@ def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):
     assert capsys.readouterr().err.strip().endswith("It does not exist.")
 
 
-def test_a_directory_with_a_run_is_not_overwritten(capsys, tmp_path):
-    train(capsys, f"--data digits --steps 2 --out {tmp_path}/run {QUICK}")
-    before = (tmp_path / "run" / "run.json").read_text(encoding="utf-8")
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", "digits", "--model", "logistic", "--epsilon", "3", "--out", str(tmp_path / "run")])
-    assert stop.value.code == 2
-    assert "It holds a run: resume it with privet train --resume" in capsys.readouterr().err
-    assert (tmp_path / "run" / "run.json").read_text(encoding="utf-8") == before
-
-
-# The process signals itself after its second regular checkpoint, independent of its speed.
-INTERRUPTED = """
-import os, sys
+# The process kills itself after its second regular checkpoint, independent of its speed.
+KILLED = """
+import os, signal, sys
 from privet.training import checkpoint
 from privet.cli import main
 
 save = checkpoint.save
 
-def then_signal(directory, step, *rest):
+def then_die(directory, step, *rest):
     save(directory, step, *rest)
     if step == 200:
-        os.kill(os.getpid(), int(sys.argv[2]))
+        os.kill(os.getpid(), signal.SIGKILL)
 
-checkpoint.save = then_signal
+checkpoint.save = then_die
 main(["train", "--data", "digits", "--steps", "300", "--epsilon", "8", "--out", sys.argv[1]])
 """
 
 
-def interrupted(run, how):
-    """Start a run, stop it after its second checkpoint, and return the process's exit status and standard error."""
-    command = [sys.executable, "-c", INTERRUPTED, run, str(int(how))]
-    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", check=False)
-    return ended.returncode, ended.stderr
-
-
 def test_a_killed_run_is_unfinished_and_can_be_resumed(capsys, tmp_path):
     run = tmp_path / "run"
-    status, _ = interrupted(run, signal.SIGKILL)
-    assert status == -signal.SIGKILL
+    ended = subprocess.run([sys.executable, "-c", KILLED, run], capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGKILL
     assert (run / "checkpoint-previous.pt").exists()
     assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
     assert not (run / "model" / "model.safetensors").exists()
     found = train(capsys, f"--resume {run} --quiet --json")
     assert found["epsilon"] <= 8
     assert found["steps"] == 300
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--resume", str(run)])
-    assert stop.value.code == 2
-    assert "complete" in capsys.readouterr().err
+    code, _, error = ask(capsys, "train", "--resume", run)
+    assert (code, "complete" in error) == (2, True)
 
 
-def test_an_interrupted_run_prints_how_to_resume(tmp_path):
-    status, errors = interrupted(tmp_path / "run", signal.SIGINT)
-    assert status == 130
+def test_an_interrupted_run_prints_how_to_resume(capsys, interrupt_once, tmp_path):
+    interrupt_once(3)
+    code, _, errors = ask(capsys, "train", "--data", "digits", "--steps", 5, "--epsilon", 8, "--out", tmp_path / "run")
+    assert code == 130
     assert errors.strip().splitlines()[-1].endswith(f"privet train --resume {tmp_path / 'run'}")
     assert "Traceback" not in errors
     assert json.loads((tmp_path / "run" / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
-
-
-@pytest.mark.with_report
-def test_the_report_can_be_rewritten(capsys, tmp_path):
-    train(capsys, f"--data digits --steps 2 --out {tmp_path}/run {QUICK}")
-    os.unlink(tmp_path / "run" / "report.html")
-    with pytest.raises(SystemExit) as stop:
-        main(["report", str(tmp_path / "run"), "--json"])
-    assert stop.value.code == 0
-    assert (tmp_path / "run" / "report.html").exists()
-    assert json.loads(capsys.readouterr().out)["report"].endswith("report.html")
 
 
 def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
@@ -369,7 +323,7 @@ def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
 )
 def test_sparsification_is_part_of_the_plan_and_named_in_the_statement(capsys, tmp_path, options, expected):
     run = tmp_path / "run"
-    train(capsys, f"--data digits --model mlp --epsilon 3 --epochs 2 {options} --out {run} --quiet --json")
+    train(capsys, f"--data digits --model mlp --epsilon 3 --steps 4 {options} --out {run} --quiet --json")
     assert json.loads((run / "plan.json").read_text(encoding="utf-8"))["sparsification"] == expected
     assert "do not improve ε" in (run / "guarantee.md").read_text(encoding="utf-8")
 

@@ -10,7 +10,6 @@ import pytest
 from asked import ask_json, plan_in
 from safetensors.torch import load_file
 
-from privet import Training
 from privet.accounting.privacy_unit import group_unit
 from privet.runs import run as runs
 
@@ -96,19 +95,9 @@ def test_groups_of_examples_are_the_unit(capsys, tmp_path):
     assert (plan.unit, plan.examples) == (group_unit(4), EXAMPLES // 4)
 
 
-def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images, monkeypatch):
+def test_an_interrupted_run_on_users_and_views_resumes(capsys, tmp_path, images, interrupt_once):
     options = ["--user-column", "user_train", "--user-cap", 2, "--views", 2, "--augment", "flip", "--model", "logistic"]
-    stopped = iter([True])
-
-    take = Training._take
-
-    def interrupted(training, update):
-        for step in take(training, update):
-            if step.number == 2 and next(stopped, False):
-                raise KeyboardInterrupt
-            yield step
-
-    monkeypatch.setattr(Training, "_take", interrupted)
+    interrupt_once(2)
     code, _, _ = train(capsys, "--data", images, "--classes", 3, *options, *QUICK, "--out", tmp_path / "run")
     assert code == 130
     code, found, error = train(capsys, "--resume", tmp_path / "run", "--quiet", "--json")

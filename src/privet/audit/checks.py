@@ -1,19 +1,17 @@
-"""Result of a check with its p-value, and statistics for checks."""
+"""Result of a check with its p-value, statistics for checks, and the text and values of certificates."""
 
 from __future__ import annotations
 
 __all__ = [
-    "Check",
-    "bonferroni",
-    "correlation_p_value",
-    "count_p_value",
-    "deterministic_check",
-    "two_sided_p_value",
-    "variance_p_value",
-]
+    "Certificate", "Check", "bonferroni", "correlation_p_value", "count_p_value", "deterministic_check", "table",
+    "two_sided_p_value", "variance_p_value", "verdict",
+]  # fmt: skip
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -47,13 +45,7 @@ def two_sided_p_value(z: float) -> float:
 
 
 def variance_p_value(squares: float, freedom: float, excess: float = 0.0) -> float:
-    """Return the two-sided p-value of a sum of squares.
-
-    Args:
-        squares: Σ z² of numbers z that should have variance 1.
-        freedom: number of degrees of freedom.
-        excess: variance of z² minus 2, its variance for a normal z.
-    """
+    """Return the two-sided p-value of Σ z² for z of variance 1 with this excess kurtosis."""
     if not math.isfinite(squares):
         return 0.0
     # Scaled chi-square distribution with the same mean and variance.
@@ -64,13 +56,7 @@ def variance_p_value(squares: float, freedom: float, excess: float = 0.0) -> flo
 
 
 def count_p_value(found: float, expected: float, variance: float | None = None) -> float:
-    """Return the two-sided p-value of a count.
-
-    Args:
-        found: observed count.
-        expected: expected count.
-        variance: variance of the count; None, or a small expected count, for a Poisson distribution.
-    """
+    """Return the two-sided p-value of a count; Poisson if no variance is given, or if the expected count is small."""
     if variance == 0:
         return float(found == expected)
     if expected > 1000:
@@ -88,3 +74,31 @@ def correlation_p_value(one: Array, other: Array) -> float:
 def bonferroni(p_values: list[float]) -> float:
     """Return the p-value of the smallest of several p-values, by Bonferroni's correction."""
     return min(1.0, min(p_values, default=1.0) * len(p_values))
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The result of an audit, as values for programs."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as values for JSON, with infinity as the string "inf"."""
+        values = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
+        return {"passed": self.passed, **values}  # type: ignore[attr-defined]
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the result as one JSON object."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+
+def verdict(passed: bool) -> str:
+    """Return the verdict as a word."""
+    return "PASSED" if passed else "FAILED"
+
+
+def table(checks: Iterable[Check], failed: Iterable[str]) -> list[str]:
+    """Return one line per check."""
+    rejected, found = set(failed), []
+    for check in checks:
+        p_value = "" if check.p_value in (0.0, 1.0) else f"p {check.p_value:.1e}"
+        found.append(f"{'FAILED' if check.name in rejected else 'ok':6}  {p_value:9}  {check.name}: {check.finding}")
+    return found

@@ -32,15 +32,12 @@ def hold_rounds(probe: Probe) -> Trace:
     A client has one example of the probe, and a local step of DP-FedSGD on the loss ⟨w, x⟩: its update is the row x. Clients with
     rows are canaries; the others send zeros. In two rounds of eight, every client clips its update and sends it as bytes, which
     the server checks and sums; in the others, `Simulation` trains and clips the whole cohort.
-
-    Args:
-        probe: the task, from `privet.audit.mechanism`.
     """
-    return record_releases(probe, _rounds)
 
+    def begin(plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
+        return iter(Federated(plan, model, _Canaries(probe, model), optimizer))
 
-def _rounds(probe: Probe, plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-    return iter(Federated(plan, model, _Canaries(probe, model), optimizer))
+    return record_releases(probe, begin)
 
 
 class _Rows:
@@ -59,12 +56,7 @@ class _Rows:
 
 
 class _Canaries(Simulation):
-    """Clients of a probe, whose updates are their rows.
-
-    Args:
-        probe: the probe.
-        model: model with the probe's parameters.
-    """
+    """Clients of a probe, whose updates are their rows."""
 
     def __init__(self, probe: Probe, model: LinearModel) -> None:
         super().__init__(model, output_of, _Rows(probe), LocalSteps.fed_sgd(), at_once=_AT_ONCE)  # type: ignore[arg-type]

@@ -27,10 +27,9 @@ _QUANTILES = 64
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The releases of T steps at coordinates to which no example contributes, in units of the planned noise.
+    """The releases of T steps at coordinates to which no example contributes, (T, n), in units of the planned noise.
 
     Args:
-        values: (T, n) released values.
         due: (T, n) True where noise is planned: everywhere except for masked coordinates.
         parameters: name → slice of the n coordinates.
         silent: largest absolute value released at a masked coordinate.
@@ -51,9 +50,7 @@ class Observations:
     """The observations of T steps with m canaries, in units of the planned noise.
 
     Args:
-        noise: coordinates with noise only.
-        scores: (T, m) scores of canaries: their coordinates, weighted as in the likelihood ratio.
-        references: (T, m) the same for coordinates that no canary uses.
+        scores, references: (T, m) coordinates of each canary, weighted as in the likelihood ratio; and of no canary.
         taking_part: (T, m) whether the canary was sampled and none of its coordinates was masked.
         usable: (T, m) whether none of the coordinates of the canary and its reference was masked.
         shifts: (T,) shift of a canary's score according to the plan.
@@ -70,19 +67,13 @@ class Observations:
 
 
 def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
-    """Return the observations in a trace.
-
-    Args:
-        probe: input of the trainer.
-        layout: layout of the canaries.
-        trace: output of the trainer.
-    """
+    """Return the observations in the trace of a probe."""
     plan, steps = probe.plan, probe.plan.total_steps
     names = tuple(layout.sizes)
     claims = Claims.of(plan, layout, rules_per_step(plan, trace))
     released = np.concatenate([trace.releases[name] for name in names], axis=1)
     deviations = np.concatenate([np.repeat(claims.deviations[name], layout.sizes[name], axis=1) for name in names], axis=1)
-    kept, noised = _masks(plan, layout, trace)
+    kept = _masks(plan, layout, released)
     scaled = released / deviations
     untouched = np.setdiff1d(np.arange(released.shape[1]), np.concatenate([layout.touched(g) for g in range(len(layout.groups))]))
     scores, references = np.zeros((2, steps, layout.canaries))
@@ -95,10 +86,10 @@ def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
     present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe, layout.canaries)
     usable &= claims.shifts[:, None] > 0
     values = Noise(
-        values=np.where(noised, scaled, 0.0)[:, untouched],
-        due=noised[:, untouched],
+        values=np.where(kept, scaled, 0.0)[:, untouched],
+        due=kept[:, untouched],
         parameters=_slices(layout, untouched),
-        silent=float(np.abs(released[~noised]).max(initial=0.0)),
+        silent=float(np.abs(released[~kept]).max(initial=0.0)),
         counts={name: _count_noise(claims, trace, name, present) for name in trace.releases if name not in layout.sizes},
         drawn=None if trace.drawn is None else np.array([len(indices) for indices in trace.drawn], dtype=np.float64),
     )
@@ -110,7 +101,6 @@ class Claims:
     """The plan's claims about each step.
 
     Args:
-        rules: clipping rule of each step.
         norms: (T, G) norms of a canary, including momentum.
         deviations: name → (T, 1) standard deviation of its noise.
         directions: (T, G) unit vector along which a canary shifts the scaled release.
@@ -126,7 +116,9 @@ class Claims:
     @staticmethod
     def of(plan: Plan, layout: Layout, rules: Sequence[Rule]) -> Claims:
         """Return the claims of a plan with these rules."""
-        norms = layout.norms[None, :] * _gains(plan)[:, None]
+        past = () if plan.momentum is None else plan.momentum.coefficients
+        gains = np.array([1.0 + sum(past[:step]) for step in range(plan.total_steps)])  # of a constant gradient, by momentum
+        norms = layout.norms[None, :] * gains[:, None]
         multipliers = plan.multipliers()
         scales, contributions = [], np.zeros_like(norms)
         for step, rule in enumerate(rules):
@@ -152,31 +144,19 @@ def rules_per_step(plan: Plan, trace: Trace) -> Sequence[Rule]:
     return [scaled.setdefault(factor, plan.clipping.scale_bound(factor)) for factor in factors]
 
 
-def _gains(plan: Plan) -> Array:
-    """Return the factor by which momentum multiplies a constant gradient at each step, (T,)."""
-    past = () if plan.momentum is None else plan.momentum.coefficients
-    return np.array([1.0 + sum(past[:step]) for step in range(plan.total_steps)])
-
-
-def _masks(plan: Plan, layout: Layout, trace: Trace) -> tuple[Mask, Mask]:
-    """Return the masks (T, d) of coordinates with data and of coordinates with noise."""
-    shape = (plan.total_steps, sum(layout.sizes.values()))
-    everywhere = np.ones(shape, dtype=bool)
-    times = plan.timetable()
+def _masks(plan: Plan, layout: Layout, released: Array) -> Mask:
+    """Return the masks (T, d) of coordinates with data and noise."""
+    kept, times = np.ones(released.shape, dtype=bool), plan.timetable()
     if plan.sparsification is None or times is None:
-        return everywhere, everywhere
+        return kept
     if plan.sparsification.ranks:
-        seen = _seen_masks(plan.sparsification, times, np.concatenate([trace.releases[name] for name in layout.sizes], axis=1))
-        return seen, seen
-    current = MaskState(
-        plan.sparsification, times, {name: torch.empty(1, size, device="cpu") for name, size in layout.sizes.items()}
-    )
-    kept = everywhere.copy()
+        return _seen_masks(plan.sparsification, times, released)
+    shapes = {name: torch.empty(1, size, device="cpu") for name, size in layout.sizes.items()}
+    current = MaskState(plan.sparsification, times, shapes)
     for step in range(plan.total_steps):
-        masks = current.at(step + 1)
-        if masks is not None:
+        if (masks := current.at(step + 1)) is not None:
             kept[step] = torch.cat([masks[name].flatten() for name in layout.sizes]).numpy()
-    return kept, kept
+    return kept
 
 
 def _seen_masks(kind: Sparsification, times: Timetable, released: Array) -> Mask:

@@ -78,7 +78,7 @@ class Probe:
     Args:
         plan: the plan, for the examples of the data.
         sizes: parameter → number of coordinates, in the order of a row.
-        data: the examples, which the trainer reads step by step.
+        data: the examples.
         physical_batch_size: largest number of rows to process at once, smaller than a batch.
         tied: use each parameter twice, each time with half the row, if the trainer's models support that.
     """
@@ -152,7 +152,6 @@ class Layout:
         sizes: parameter → number of coordinates.
         groups: names of the parameters that are clipped together.
         columns: for each group, its coordinates within a row.
-        canaries: number of canaries.
         norms: (G,) norm of a canary's gradient in each group, at which the rule lets it contribute most.
     """
 
@@ -182,7 +181,6 @@ def build_layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain
     """Return coordinates and canaries for a rule.
 
     Args:
-        rule: the plan's clipping rule.
         names: names of the model's parameters; None for synthetic names.
         coordinates: approximate number of coordinates with one group. Each of G groups has 1/√G as many, which keeps the cost of
             a step constant: there are √G times fewer canaries, in rows that are √G times longer.
@@ -201,25 +199,20 @@ def build_layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain
 
 def most_influential(rule: Rule, groups: int) -> Array:
     """Return the norm in each group at which a gradient contributes most, (G,), far above the bound if the rule permits."""
-    scale = rule.sensitivity
-    coarse = np.broadcast_to(scale * np.geomspace(_LOWEST, _HIGHEST, _NORMS), (groups, _NORMS))
-    best = _first_best(rule, coarse)
-    fine = best[:, None] * np.geomspace(0.98, 1.02, _NORMS)
-    best = _first_best(rule, fine)
+
+    def contributions(norms: Array) -> Array:
+        """Return the contributions of gradients with these norms to each group, (G, B)."""
+        return np.asarray(norms * rule.weights(torch.from_numpy(norms.copy())).numpy())
+
+    best = np.full(groups, rule.sensitivity)
+    for grid in (np.geomspace(_LOWEST, _HIGHEST, _NORMS), np.geomspace(0.98, 1.02, _NORMS)):
+        norms = best[:, None] * grid
+        found = contributions(norms)
+        first = (found >= (1 - 1e-4) * found.max(1, keepdims=True)).argmax(1)
+        best = norms[np.arange(groups), first]
     far = _BEYOND * best
-    beyond = _contributions(rule, far[:, None]) >= _contributions(rule, best[:, None])
+    beyond = contributions(far[:, None]) >= contributions(best[:, None])
     return np.where(beyond[:, 0], far, _WITHIN * best)
-
-
-def _first_best(rule: Rule, norms: Array) -> Array:
-    found = _contributions(rule, norms)
-    first = (found >= (1 - 1e-4) * found.max(1, keepdims=True)).argmax(1)
-    return np.asarray(norms[np.arange(len(norms)), first])
-
-
-def _contributions(rule: Rule, norms: Array) -> Array:
-    """Return the contributions of gradients with these norms to each group, (G, B)."""
-    return np.asarray(norms * rule.weights(torch.from_numpy(norms.copy())).numpy())
 
 
 def _synthetic_names(rule: Rule) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.audit.probe import Array, LinearModel, Probe, Trace
+from privet.audit.probe import LinearModel, Probe, Trace
 from privet.clipping import AdaptiveQuantile, Rule
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
@@ -22,20 +22,17 @@ from privet.training import Step, Training
 
 def train(probe: Probe) -> Trace:
     """Train the probe by `privet.Training` and return the releases that its optimizer received."""
-    return record_releases(probe, _steps)
+
+    def begin(plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
+        return iter(Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=probe.physical_batch_size))
+
+    return record_releases(probe, begin)
 
 
-def _steps(probe: Probe, plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-    return iter(Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=probe.physical_batch_size))
-
-
-def record_releases(probe: Probe, begin: Callable[[Probe, Plan, LinearModel, ReleaseRecorder], Iterator[Step]]) -> Trace:
+def record_releases(probe: Probe, begin: Callable[[Plan, LinearModel, ReleaseRecorder], Iterator[Step]]) -> Trace:
     """Take a probe's steps with a recording optimizer, and return the releases that it received.
 
-    Args:
-        probe: the task.
-        begin: returns the steps of a training of this plan, model and optimizer, which reads the examples of the probe's data
-            step by step.
+    `begin` returns the steps of a training, which reads the probe's data step by step.
     """
     momentum = probe.plan.momentum
     if momentum is not None and momentum.accumulates and not isinstance(momentum, InnerOuter):
@@ -47,12 +44,13 @@ def record_releases(probe: Probe, begin: Callable[[Probe, Plan, LinearModel, Rel
     recorded = _RecordingRule.of(probe.plan.clipping)
     plan = probe.plan if recorded is None else replace(probe.plan, clipping=recorded)
     optimizer = ReleaseRecorder(model)
-    begun = begin(probe, plan, model, optimizer)
+    begun = begin(plan, model, optimizer)
     probe.data.taken()  # discard the reads of the check before training
     drawn = [probe.data.taken() for _ in begun]
     releases = {name: plan.divisor * torch.cat(steps).double().numpy() for name, steps in optimizer.received.items()}
-    if isinstance(plan.momentum, InnerOuter):
-        releases = {name: _remove_outer_momentum(steps, plan.momentum.outer) for name, steps in releases.items()}
+    if isinstance(plan.momentum, InnerOuter):  # the optimizer got Mₖ = (1 − γ₁)·Mₖ₋₁ + release
+        for steps in releases.values():
+            steps[1:] -= (1 - plan.momentum.outer) * steps[:-1]
     if recorded is None:
         return Trace(releases, drawn)
     counts = {
@@ -68,11 +66,7 @@ def output_of(model: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
 
 
 class ReleaseRecorder(torch.optim.Optimizer):
-    """An optimizer that records the gradients that it receives and does not change the parameters.
-
-    Args:
-        model: the model, whose trainable parameters it optimizes.
-    """
+    """An optimizer that records the gradients that it receives and does not change the parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -101,9 +95,3 @@ class _RecordingRule(AdaptiveQuantile):
     def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
         self.seen.append((self, statistics))
         return super().adapt(statistics, divisor)
-
-
-def _remove_outer_momentum(steps: Array, outer: float) -> Array:
-    """Return the releases, given the values Mₖ = (1 − γ₁)·Mₖ₋₁ + release."""
-    before = np.concatenate([np.zeros_like(steps[:1]), steps[:-1]])
-    return np.asarray(steps - (1 - outer) * before)

@@ -30,15 +30,9 @@ _SCALED = {
 
 
 class Choice:
-    """Chooses what was left out, and keeps its name and value in `values`; what was given is returned as it is.
+    """Chooses what was left out by public facts, and keeps its name and value in `values`; what was given is returned as it is.
 
-    The usual values for the data and the model are in `usual`.
-
-    Args:
-        dataset: the data, of which only size, shape, task and schema are used; all of them are public.
-        model: name of the network, if it is given.
-        epsilon: target ε, if it is given.
-        delta: δ.
+    Of the data, only size, shape, task and schema are used. The usual values for data and model are in `usual`.
     """
 
     def __init__(self, dataset: DataSet, model: str | None, epsilon: float | None, delta: float) -> None:
@@ -46,23 +40,16 @@ class Choice:
         self.task = "regression" if dataset.classes is None else "classification"
         self.epsilon, self.delta = epsilon, delta
         usual = choose_model(
-            len(dataset.train),
-            dataset.input_shape,
-            task=self.task,
-            schema=dataset.schema is not None,
-            epsilon=epsilon,
+            len(dataset.train), dataset.input_shape, task=self.task, schema=dataset.schema is not None, epsilon=epsilon,
             delta=delta,
-        )
+        )  # fmt: skip
         self.model = self.pick("model", model, usual)
         self.usual = self._defaults(len(dataset.train))
 
     def lengths(
         self, examples: int, given: LengthOptions, *, fixed_noise: bool, most: float = math.inf
     ) -> tuple[float, int | Epochs | None]:
-        """Return the expected batch size, and steps or epochs, or None if the budget and given noise decide on the steps.
-
-        A batch size that is chosen here is at most `most`.
-        """
+        """Return the expected batch size, at most `most`, and steps or epochs; None if budget and given noise decide on them."""
         length, size = parts.length(given.steps, given.epochs), given.batch_size
         if size is None and given.sampling == "full-batch":
             size = float(examples)
@@ -74,18 +61,7 @@ class Choice:
         return chosen, length if length is not None or open_steps else self.pick("steps", None, found.steps)
 
     def learning_rate(self, given: float | None, setup: runs.Setup, plan: Plan, source: Path | None = None) -> float:
-        """Return the learning rate for a calibrated plan: by default, or that of another run by the scaling rule.
-
-        Args:
-            given: the learning rate, if it is given.
-            setup: settings of the run.
-            plan: its plan.
-            source: directory of the other run.
-
-        Raises:
-            InvalidArgumentError: a rate is given as well as a run, or the rule says nothing about the two runs.
-            LedgerError: the directory holds no run.
-        """
+        """Return the learning rate for a calibrated plan: by default, or that of the run in `source` by the scaling rule."""
         if source is not None:
             if given is not None:
                 raise InvalidArgumentError("--scale-from", str(source), "left out with --learning-rate", "Choose one of the two.")
@@ -112,10 +88,9 @@ class Choice:
 
 
 def _scale_rate(source: Path, setup: runs.Setup, plan: Plan) -> float:
-    """Return the rate that adds the noise to the parameters that another run's rate added in that run.
+    """Return the rate with which the noise moves the parameters as in another run.
 
-    Both runs take the same optimizer, so the rule only has to know bounds, momenta and noise multipliers. It says nothing of
-    anything else that changes the sum of the noise, which has to be the same.
+    The rule knows bounds, momenta and noise multipliers. Whatever else changes the sum of the noise has to be the same.
     """
     base_setup, base = read_setup(source), read_plan(source)
     if setup.optimizer not in _SCALED:
@@ -136,7 +111,7 @@ def _scale_rate(source: Path, setup: runs.Setup, plan: Plan) -> float:
 
 
 def _fixed(setup: runs.Setup, plan: Plan) -> dict[str, Any]:
-    """Return what two runs have in common if the scaling rule covers them, by the words of the message that says otherwise."""
+    """Return name → what two runs must have in common for the scaling rule."""
     return {
         "optimizer": setup.optimizer,
         "kind of noise": type(plan.noise).__name__,

@@ -24,8 +24,8 @@ import typer
 from privet import runs
 from privet._utils.documents import DocumentError, from_json, from_toml, read_text
 from privet._utils.registry import PARTS, decode, kinds_of
-from privet.cli.options import as_option, option
-from privet.cli.topics import RUN
+from privet.cli.options import option
+from privet.cli.output import RUN, as_option
 from privet.errors import InvalidArgumentError
 from privet.noise import NoiseMechanism
 from privet.plan import Plan

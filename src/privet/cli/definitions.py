@@ -25,14 +25,8 @@ from privet.reading.rows import ExampleReader
 def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
     """Run a Python file and yield its definitions; an exception in it or in the block becomes a one-line error.
 
-    Whatever it prints, also later within the block, goes to standard error, because standard output is for results.
-
-    Args:
-        file: a Python file.
-        needed: what the file must do, such as "defines model"; completes "a Python file that …".
-
-    Raises:
-        InvalidArgumentError: the file or the block raised an exception or called `sys.exit`; the message gives the line.
+    Whatever it prints, also later within the block, goes to standard error, because standard output is for results. `needed`
+    completes "a Python file that …", such as "defines model".
     """
     try:
         with redirect_stdout(sys.stderr):
@@ -50,49 +44,28 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
 
 @dataclass(frozen=True)
 class Definitions:
-    """The global names of a Python file.
-
-    Args:
-        file: the file.
-        values: name → value.
-        needed: what the file must do; completes "a file that …".
-    """
+    """The global names of a Python file and their values."""
 
     file: Path
     values: Mapping[str, Any]
     needed: str
 
     def find(self, name: str, kind: Any) -> Any:
-        """Return the value with this name, or None.
-
-        Raises:
-            InvalidArgumentError: the value is not of this kind.
-        """
+        """Return the value with this name, which must be of this kind, or None."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, kind):
             raise InvalidArgumentError(f"{self.file.name}: {name}", type(value).__name__, f"a {kind.__name__}")
         return value
 
     def require(self, name: str, kind: Any) -> Any:
-        """Return the value with this name.
-
-        Raises:
-            InvalidArgumentError: the name is not defined, or its value is not of this kind.
-        """
+        """Return the value with this name, which must be defined."""
         value = self.find(name, kind)
         if value is None:
             raise InvalidArgumentError("MODEL.py", str(self.file), f"a file that {self.needed}", f"It defines no {name}.")
         return value
 
     def examples(self, limit: int) -> tuple[Any, int]:
-        """Return the first examples of `dataset`, or else of `batch`, as a batch, and the number of all examples.
-
-        Args:
-            limit: largest number of examples to return.
-
-        Raises:
-            InvalidArgumentError: neither is defined.
-        """
+        """Return the first examples of `dataset`, or else of `batch`, as a batch, and the number of all examples."""
         data = self.find("dataset", object)
         if data is None:
             batch = self.require("batch", object)

@@ -19,8 +19,7 @@ from typer.core import TyperGroup
 
 import privet
 from privet._utils import malloc
-from privet.cli.refusals import RunInterruptedError
-from privet.cli.topics import CommandByTopic
+from privet.cli.output import CommandByTopic, RunInterruptedError
 from privet.errors import PrivetError
 
 # Command → its function or group of commands as "module:name", and its line in `privet --help`.
@@ -35,13 +34,13 @@ VERBS = {
     "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier for a target ε."),
     "steps": ("privet.cli.verbs.privacy:steps", "Find the number of steps that a privacy budget allows."),
     "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan to bound its ε from below."),
-    "check": ("privet.cli.verbs.check:check", "Check your model, loss and data before training."),
+    "check": ("privet.cli.verbs.audit:check", "Check your model, loss and data before training."),
     "bench": ("privet.cli.verbs.bench:bench", "Measure time and memory of a private training step."),
     "guarantee": ("privet.cli.verbs.report:guarantee", "Print the privacy statement of a finished run."),
     "report": ("privet.cli.verbs.report:report", "Write the HTML report of a run, or compare runs."),
     "budget": ("privet.cli.verbs.spending:budget_app", "Share one privacy budget among runs on the same data."),
-    "data": ("privet.cli.verbs.data:app", "List and fetch data sets."),
-    "schema": ("privet.cli.verbs.schema:app", "Draft and check the public schema of a table."),
+    "data": ("privet.cli.verbs.data:data_app", "List and fetch data sets."),
+    "schema": ("privet.cli.verbs.data:schema_app", "Draft and check the public schema of a table."),
     "ledger": ("privet.cli.verbs.spending:ledger_app", "Show what a run has spent, and verify its files."),
 }
 # typer uses the installed click or its own copy; usage errors of both have this base class.

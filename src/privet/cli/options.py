@@ -1,21 +1,22 @@
 """Options of the commands, as fields of dataclasses: type, default, help, topic, and what part of a plan they determine.
 
 A command takes one frozen dataclass of options. Its signature for typer, the JSON Schema of `--config` files and the refusal of
-options that contradict a plan all follow from the fields.
+options that contradict a plan all follow from the fields. Tables say which parts of a plan words stand for.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "BudgetOptions", "ClippingOptions", "DataOptions", "FolderOptions", "LengthOptions", "MomentumOptions", "NoiseOptions",
-    "OutputOptions", "PrivacyOptions", "ProjectionOptions", "QuestionOptions", "RunOptions", "SparsityOptions", "TestOptions",
-    "UserOptions", "as_option", "command", "join_values", "option", "read_arguments",
+    "NOISES", "SCHEDULES", "SCHEMES", "STYLES", "BudgetOptions", "ClippingOptions", "DataOptions", "FolderOptions",
+    "LengthOptions", "MechanismOptions", "OutputOptions", "PrivacyOptions", "QuestionOptions", "RunOptions", "SparsityOptions",
+    "TestOptions", "UserOptions", "command", "join_values", "option", "read_arguments", "rules_with",
 ]  # fmt: skip
 
 import csv
 import functools
 import inspect
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -26,12 +27,12 @@ import typer
 from privet._utils.documents import DocumentError, from_json
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.queries import ACCOUNTANTS
-from privet.cli.output import JSON
-from privet.cli.topics import CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS
-from privet.cli.words import NOISES, SCHEMES, STYLES, rules_with
-from privet.clipping import NORM_RULES
+from privet.cli.output import CLIPPING, DATA, JSON, MODEL, PRIVACY, RUN, SAMPLING, VARIANTS, as_option
+from privet.clipping import NORM_RULES, Layerwise, NormRule
 from privet.errors import InvalidArgumentError
-from privet.noise import SOURCES
+from privet.noise import SOURCES, Banded, BufferedToeplitz, Gaussian, NoiseMechanism, Tree
+from privet.sampling import BallsInBins, FixedOrder, FixedSize, FullBatch, Poisson, Scheme, Shuffle, TruncatedPoisson
+from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule
 
 _Options = TypeVar("_Options")
 
@@ -40,29 +41,18 @@ def option(help: str, topic: str | None, default: Any = None, *names: str, part:
     """Return a field for an option.
 
     Args:
-        help: its description.
+        help, names, more: as for `typer.Option`; the name is that of the field by default.
         topic: heading under which the help of the command lists it.
         default: value if it is left out.
-        names: its names, if they differ from that of the field.
         part: field of the plan that it determines, or "plan" for several; a file of `--config` may give that instead.
         needs: option, with a value or without, that has to be given too, such as "--noise banded".
-        more: further arguments of `typer.Option`.
     """
     described = typer.Option(*names, help=help, rich_help_panel=topic, **more)
     return field(default=default, metadata={"option": described, "part": part, "needs": needs})
 
 
-def as_option(name: str) -> str:
-    """Return the option for a field."""
-    return "--" + name.replace("_", "-")
-
-
 def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options], None]], Callable[..., None]]:
-    """Return a decorator that makes the function of a command, which takes its options as one object, suit typer.
-
-    Args:
-        kind: frozen dataclass, whose fields are the options.
-    """
+    """Return a decorator for the function of a command, which takes its options as one object of this frozen dataclass."""
     hints, own = get_type_hints(kind), cast(Any, kind)
     parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)] + [
         inspect.Parameter(
@@ -100,6 +90,71 @@ def _check_needs(given: Any) -> None:
             raise InvalidArgumentError(as_option(each.name), value, f"left out without {needed}", f"Give {needed} too.")
 
 
+# Noise over the steps.
+NOISES: dict[str, type[NoiseMechanism]] = {
+    "independent": Gaussian, "banded": Banded, "buffered": BufferedToeplitz, "tree": Tree,
+}  # fmt: skip
+# Style → a rule that clips all parameters together, or each group by itself.
+STYLES: dict[str, Callable[[NormRule], NormRule | Layerwise]] = {
+    "flat": lambda rule: rule,
+    "parameter": lambda rule: Layerwise(rule, by="parameter"),
+    "module": lambda rule: Layerwise(rule, by="module"),
+}
+
+
+def _piecewise(setting: str) -> Schedule:
+    *pieces, last = setting.split(",")
+    values, ends = zip(*(map(float, piece.split("@")) for piece in pieces), strict=True)
+    return Piecewise((*values, float(last)), ends)
+
+
+# Name → what its setting may be, the schedule without one, and a function from the setting after the colon; None for neither.
+SCHEDULES: dict[str, tuple[str, Callable[[], Schedule] | None, Callable[[str], Schedule] | None]] = {
+    "constant": ("without a setting", Constant, None),
+    "linear": (
+        "linear, or with its target length in steps, such as linear:2000", Linear, lambda setting: Linear(over=int(setting)),
+    ),
+    "geometric": (
+        "geometric, or with its rate, such as geometric:0.001", Geometric, lambda setting: Geometric(float(setting)),
+    ),
+    "piecewise": (
+        "with factors and ends, such as piecewise:1@0.95,200 for the factor 1 up to 95 % of the steps and then 200",
+        None, _piecewise,
+    ),
+}  # fmt: skip
+
+
+def _full(size: float, examples: int) -> Scheme:
+    if size != examples:
+        raise InvalidArgumentError("--batch-size", size, f"the number of examples, {examples}, for a full batch")
+    return FullBatch()
+
+
+def _whole(size: float) -> Any:
+    return int(size) if size == int(size) else size
+
+
+# Name → function from batch size and number of examples to the scheme. Truncation is six standard deviations above the mean.
+SCHEMES: dict[str, Callable[[float, int], Scheme]] = {
+    "poisson": lambda size, _: Poisson(size),
+    "truncated-poisson": lambda size, _: TruncatedPoisson(size, cap=math.ceil(size + 6 * math.sqrt(size))),
+    "fixed-size": lambda size, _: FixedSize(_whole(size)),
+    "balls-in-bins": lambda size, _: BallsInBins(size),
+    "fixed-order": lambda size, _: FixedOrder(size),
+    "full-batch": _full,
+    "shuffle": lambda size, _: Shuffle(_whole(size)),
+}
+
+
+def rules_with(option: str) -> dict[str, Any]:
+    """Return rule → default value of an option, for the rules that have this option."""
+    return {
+        name.lower(): kind.__dataclass_fields__[option].default
+        for name, kind in NORM_RULES.items()
+        if option in kind.__dataclass_fields__
+    }
+
+
 def _words(table: Iterable[str]) -> str:
     return ", ".join(name.lower() for name in table)
 
@@ -121,11 +176,7 @@ def join_values(given: str | int | Sequence[object]) -> str:
 
 
 def read_arguments(given: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an optimizer in a JSON object.
-
-    Raises:
-        InvalidArgumentError: it is no JSON object.
-    """
+    """Return the arguments of an optimizer in a JSON object."""
     try:
         found = from_json(given) if isinstance(given, str) else given
     except DocumentError:
@@ -228,8 +279,8 @@ class ClippingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectionOptions:
-    """Norms estimated from random projections, and gradients in subspaces of public ones."""
+class MechanismOptions:
+    """Further parts of the mechanism: projections, subspaces of public gradients, schedules, correlated noise and momentum."""
 
     projections: int | None = option(
         "Estimate norms from this many random projections instead of computing them; use at least 30.", CLIPPING, part="clipping"
@@ -250,11 +301,6 @@ class ProjectionOptions:
         CLIPPING, part="plan", needs="--public",
     )  # fmt: skip
 
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseOptions:
-    """Schedules, and correlation of the noise over the steps."""
-
     bound_schedule: str = option(
         "Schedule of the clip bound: constant; linear:STEPS, to half the bound after so many steps, where it stays (or linear, "
         "over all steps); geometric:RATE, to half the bound; piecewise:1@0.95,200, factors with the ends of pieces.",
@@ -272,6 +318,18 @@ class NoiseOptions:
     buffers: int | None = option(
         "Number of buffers of buffered noise; default: 3.", VARIANTS, part="noise", needs="--noise buffered"
     )
+    inner_momentum: float | None = option(
+        "Weight γ₀ of an example's gradient at the previous parameters; requires --history.",
+        VARIANTS, part="momentum", needs="--history",
+    )  # fmt: skip
+    outer_momentum: float | None = option("γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", VARIANTS, part="momentum")
+    history: int | None = option(
+        "Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.",
+        VARIANTS, part="momentum", needs="--inner-momentum",
+    )  # fmt: skip
+    per_example_momentum: float | None = option(
+        "γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", VARIANTS, part="momentum"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,24 +346,6 @@ class SparsityOptions:
         "Leave out the coordinates with the smallest releases, not random ones.",
         VARIANTS, False, "--sparsify-ranked", part="sparsification", needs="--sparsify",
     )  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class MomentumOptions:
-    """Momentum of gradients."""
-
-    inner_momentum: float | None = option(
-        "Weight γ₀ of an example's gradient at the previous parameters; requires --history.",
-        VARIANTS, part="momentum", needs="--history",
-    )  # fmt: skip
-    outer_momentum: float | None = option("γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", VARIANTS, part="momentum")
-    history: int | None = option(
-        "Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.",
-        VARIANTS, part="momentum", needs="--inner-momentum",
-    )  # fmt: skip
-    per_example_momentum: float | None = option(
-        "γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", VARIANTS, part="momentum"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,17 @@ __all__ = [
 
 from privet.accounting.privacy_unit import Unit, group_unit
 from privet.cli.options import (
+    NOISES,
+    SCHEDULES,
+    SCHEMES,
+    STYLES,
     ClippingOptions,
-    MomentumOptions,
-    NoiseOptions,
-    ProjectionOptions,
+    MechanismOptions,
     QuestionOptions,
     SparsityOptions,
-    as_option,
+    rules_with,
 )
-from privet.cli.words import NOISES, SCHEDULES, SCHEMES, STYLES, rules_with
+from privet.cli.output import as_option
 from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
@@ -40,7 +42,7 @@ def unit(word: str) -> str | Unit:
     return "one " + choice("--unit", word, ("example", "user"), "For groups of four: group:4.")
 
 
-def momentum(given: MomentumOptions) -> Momentum | None:
+def momentum(given: MechanismOptions) -> Momentum | None:
     """Return the momentum of gradients, or None if no option describes any."""
     inner, outer, history = given.inner_momentum, given.outer_momentum, given.history
     if given.per_example_momentum is not None:
@@ -54,16 +56,7 @@ def momentum(given: MomentumOptions) -> Momentum | None:
 
 
 def holdout(held_out: int, epsilon: float | None, delta: float, adjacency: str) -> Holdout | None:
-    """Return the query on held-out entries, or None if nothing is held out.
-
-    Args:
-        held_out: public number of held-out entries.
-        epsilon: ε of the query alone.
-        delta, adjacency: of the plan.
-
-    Raises:
-        InvalidArgumentError: only one of --holdout and --evaluation-epsilon is given.
-    """
+    """Return the query with an ε of its own on `held_out` entries, or None without any."""
     if (epsilon is None) != (held_out == 0):
         missing, given = ("--holdout", "--evaluation-epsilon") if held_out == 0 else ("--evaluation-epsilon", "--holdout")
         raise InvalidArgumentError(missing, None, f"given with {given}", "Such as --holdout 0.2 --evaluation-epsilon 0.1.")
@@ -71,11 +64,7 @@ def holdout(held_out: int, epsilon: float | None, delta: float, adjacency: str) 
 
 
 def class_priors(text: str | None) -> tuple[float, ...] | None:
-    """Return the class priors in a text such as "0.76,0.24".
-
-    Raises:
-        InvalidArgumentError: they are not numbers.
-    """
+    """Return the class priors in a text such as "0.76,0.24"."""
     try:
         return None if text is None else tuple(map(float, text.split(",")))
     except ValueError:
@@ -83,15 +72,7 @@ def class_priors(text: str | None) -> tuple[float, ...] | None:
 
 
 def clipping_rule(given: ClippingOptions, bound: float) -> Rule:
-    """Return the clipping rule that the options describe.
-
-    Args:
-        given: the options.
-        bound: clip bound of the whole gradient.
-
-    Raises:
-        InvalidArgumentError: the rule does not have one of the options.
-    """
+    """Return the clipping rule that the options describe, with this bound of the whole gradient."""
     kinds = {rule.lower(): kind for rule, kind in NORM_RULES.items()}
     kind = kinds[choice("--clipping", given.clipping, kinds)]
     options = {"stability": given.stability, "scale": given.scale, "cutoff": given.cutoff}
@@ -107,16 +88,8 @@ def clipping_rule(given: ClippingOptions, bound: float) -> Rule:
     return rule
 
 
-def projected(rule: Rule, given: ProjectionOptions) -> Rule:
-    """Return the rule with norms estimated from projections, or for embeddings in subspaces of public gradients, if asked for.
-
-    Args:
-        rule: rule of the command line; for the embedding and, with another bound, for the residual.
-        given: the public data, and options for them.
-
-    Raises:
-        InvalidArgumentError: the rule does not have a single norm.
-    """
+def projected(rule: Rule, given: MechanismOptions) -> Rule:
+    """Return the rule with norms estimated from projections, or for embeddings in subspaces of public gradients, if asked for."""
     if given.projections is not None:
         rule = Projected(rule, given.projections)
     if given.public is None:
@@ -134,15 +107,8 @@ def projected(rule: Rule, given: ProjectionOptions) -> Rule:
     )
 
 
-def noise(given: NoiseOptions, multiplier: float | None, source: str, momentum: float) -> NoiseMechanism:
-    """Return the noise that the options describe.
-
-    Args:
-        given: the options.
-        multiplier: noise multiplier; None leaves it to calibration.
-        source: tier of the source of randomness.
-        momentum: heavy-ball momentum of the optimizer, for which correlated noise is optimised.
-    """
+def noise(given: MechanismOptions, multiplier: float | None, source: str, momentum: float) -> NoiseMechanism:
+    """Return the noise that the options describe; correlated noise is optimised for the heavy-ball momentum of the optimizer."""
     kind = NOISES[choice("--noise", given.noise, NOISES)]
     known = kind.__dataclass_fields__
     options = {
@@ -174,32 +140,23 @@ def sparsification(given: SparsityOptions) -> Sparsification | None:
 
 
 def schedule(text: str) -> Schedule:
-    """Return the schedule in a text such as "linear", "linear:2000", "geometric:0.001" or "piecewise:1@0.95,200".
-
-    Args:
-        text: a name and, after a colon, its setting: the number of steps after which "linear" is at one half, where it stays;
-            the fraction that "geometric" subtracts per step; or the factors of "piecewise", each with the end of its piece as a
-            fraction of all steps, and the last one without.
-
-    Raises:
-        InvalidArgumentError: there is no such schedule, or the setting cannot be read.
-    """
+    """Return the schedule in a text such as "linear", "linear:2000", "geometric:0.001" or "piecewise:1@0.95,200"."""
     name, _, setting = text.partition(":")
-    allowed, make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
+    allowed, plain, make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
     try:
-        return make(setting)
+        if make is not None and setting:
+            return make(setting)
+        if plain is not None and not setting:
+            return plain()
     except InvalidArgumentError as error:
         raise InvalidArgumentError("--bound-schedule", text, f"such that {error.name} is {error.allowed}", error.fix) from None
     except ValueError:
-        raise InvalidArgumentError("--bound-schedule", text, allowed) from None
+        pass
+    raise InvalidArgumentError("--bound-schedule", text, allowed)
 
 
 def length(steps: int | None, epochs: float | None) -> int | Epochs | None:
-    """Return the training length from --steps or --epochs, or None without either.
-
-    Raises:
-        InvalidArgumentError: both are given.
-    """
+    """Return the training length from --steps or --epochs, or None without either."""
     if steps is not None and epochs is not None:
         raise InvalidArgumentError("--epochs", epochs, "left out when --steps is given", "Choose one of the two.")
     return Epochs(epochs) if epochs is not None else steps

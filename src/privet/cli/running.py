@@ -19,7 +19,7 @@ from typing import Any
 from privet import runs
 from privet.budget import Budget
 from privet.cli.options import BudgetOptions, DataOptions, RunOptions
-from privet.cli.refusals import RunInterruptedError
+from privet.cli.output import RunInterruptedError
 from privet.cli.summary import announce, print_outcome, shown_settings
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError, LedgerError
@@ -31,17 +31,7 @@ from privet.training.directory import check_empty
 
 
 def check_destination(path: Path, endings: Iterable[str], *, force: bool, source: Path | None = None) -> None:
-    """Check that `--out` names a file that may be written.
-
-    Args:
-        path: the file.
-        endings: allowed endings of its name; none for any.
-        force: replace a file that exists.
-        source: the file that the command reads, which it never replaces.
-
-    Raises:
-        InvalidArgumentError: it is a folder, has another ending, or exists and `force` is not set.
-    """
+    """Refuse a file of `--out` with another ending (if there are any), one that exists without `force`, and the source."""
     allowed = tuple(endings)
     if allowed and path.suffix.lower() not in allowed:
         raise InvalidArgumentError("--out", str(path), f"a file that ends in {', '.join(allowed)}")
@@ -54,15 +44,7 @@ def check_destination(path: Path, endings: Iterable[str], *, force: bool, source
 
 
 def check_run_directory(out: Path, verb: str) -> None:
-    """Refuse a directory that holds a run or other files, or cannot be created, before any work.
-
-    Args:
-        out: the directory.
-        verb: the command that resumes a run in it.
-
-    Raises:
-        InvalidArgumentError: names the directory.
-    """
+    """Refuse a directory that holds a run or other files, or cannot be created, before any work."""
     try:
         check_empty(out, "--out")
     except LedgerError:
@@ -83,12 +65,7 @@ def new_run_directory(data: str, model: str) -> Path:
 
 @contextmanager
 def resumable(directory: Path, verb: str) -> Iterator[None]:
-    """Name the run in the error that follows Ctrl-C or a full disk, once it has begun.
-
-    Args:
-        directory: of the run.
-        verb: the command that resumes it.
-    """
+    """Name the run, and the verb that resumes it, in the error that follows Ctrl-C or a full disk."""
     try:
         yield
     except KeyboardInterrupt:
@@ -123,12 +100,7 @@ def check_before(given: RunOptions, data: str | None, verb: str, example: str) -
 
 
 def load_dataset(given: DataOptions, schema: Schema | None = None) -> DataSet:
-    """Return the data that the options describe, with scaled targets.
-
-    Args:
-        given: options of the data.
-        schema: schema in place of the file's.
-    """
+    """Return the data that the options describe, with scaled targets; `schema` takes the place of the file's."""
     assert given.data is not None
     names = ("target", "classes", "test", "user_column")
     options = {name: value for name in names if (value := getattr(given, name, None)) is not None}
@@ -149,14 +121,7 @@ def settings(given: Any, kind: type[runs.Setup], **chosen: Any) -> dict[str, Any
 
 
 def start_run(given: Any, verb: str, start: Callable[..., Outcome], setup: runs.Setup, plan: Plan, dataset: DataSet) -> None:
-    """Start a run and print its results.
-
-    Args:
-        given: the options, with those of `RunOptions` and `BudgetOptions`.
-        verb: the command.
-        start: `runs.start`, or the one of another kind of run.
-        setup, plan, dataset: its arguments.
-    """
+    """Start a run, by `runs.start` or that of another kind of run, and print its results."""
     assert isinstance(given, RunOptions)
     assert isinstance(given, BudgetOptions)
     budget = None if given.budget_file is None else Budget(given.budget_file, given.budget_part)

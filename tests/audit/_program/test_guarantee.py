@@ -58,12 +58,8 @@ def subject(model=None, rule=None, loss=loss_fn, examples=6):
 @pytest.mark.parametrize("family", guarantee.FAMILIES)
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_correct_model_passes_every_family(family, rule):
-    if isinstance(rule, Projected):
-        model = nn.Linear(5, 3)
-        assert not guarantee.find_rejected(guarantee.run_family(subject(model, rule), family))
-        return
-    found = guarantee.run_family(subject(rule=rule), family)
-    assert found
+    found = guarantee.run_family(subject(nn.Linear(5, 3) if isinstance(rule, Projected) else None, rule), family)
+    assert found or isinstance(rule, Projected)  # estimated norms bound no sum by itself
     assert not guarantee.find_rejected(found), found
     assert all(check.name.startswith(family + ": ") for check in found)
 

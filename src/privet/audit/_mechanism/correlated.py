@@ -48,14 +48,10 @@ def whiten(plan: Plan, trace: Trace) -> Trace:
 
 
 def combine(plan: Plan, seen: Observations) -> Observations:
-    """Return the observations with one row for every release that is accounted for, instead of one for every step.
+    """Return observations of whitened releases with one row for every release that is accounted for, instead of every step.
 
     A canary may take part in the steps of its place in the cycle or epoch, which is known to the attacker. A row is the
     projection of whitened scores on the shift that these steps cause.
-
-    Args:
-        plan: plan of the probe.
-        seen: observations of whitened releases, one row for every step.
     """
     if not isinstance(plan.noise, Correlated):
         return seen
@@ -98,14 +94,8 @@ def _patterns(plan: Plan, present: Mask) -> Iterator[tuple[Indices, Mask, Mask]]
 
 def join(parts: list[Observations]) -> Observations:
     """Return the observations of several runs as one."""
-    first = parts[0]
-    noise = Noise(
-        values=np.concatenate([part.noise.values for part in parts]),
-        due=np.concatenate([part.noise.due for part in parts]),
-        parameters=first.noise.parameters,
-    )
-    together = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("scores", "references", "taking_part", "usable", "shifts")
-    }
-    return replace(first, noise=noise, **together)
+    noises = [part.noise for part in parts]
+    values, due = (np.concatenate([getattr(noise, name) for noise in noises]) for name in ("values", "due"))
+    names = ("scores", "references", "taking_part", "usable", "shifts")
+    together = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], noise=Noise(values, due, noises[0].parameters), **together)

@@ -26,14 +26,11 @@ _NEGLIGIBLE = 1e-3  # fraction of the plan's influence below which ε counts as 
 
 @dataclass(frozen=True)
 class Influence:
-    """Influence of a canary on its score, relative to the plan; 1 is the plan's value.
+    """Influence of a canary on its score: an estimate of (shift / noise) / (planned shift / planned noise), with its error.
 
     Args:
-        ratio: estimate of (shift / noise) / (planned shift / planned noise).
-        error: standard error of the ratio.
         noise: standard deviation of the noise over the planned one.
-        inside: number of scores of canaries that took part.
-        outside: number of scores without a canary, from which the noise is estimated.
+        inside, outside: numbers of scores with a canary, and without one, from which the noise is estimated.
     """
 
     ratio: float
@@ -83,8 +80,8 @@ class ErrorRates:
     """Errors of a threshold on scores, counted on other scores than those that selected it.
 
     Args:
-        missed, inside: number of false negatives, and of scores with a canary.
-        alarms, outside: number of false positives, and of scores without a canary.
+        missed, inside: numbers of false negatives, and of scores with a canary.
+        alarms, outside: numbers of false positives, and of scores without a canary.
         shifts: (s,) equally likely shifts of a canary's score according to the plan.
     """
 
@@ -98,8 +95,10 @@ class ErrorRates:
         """Return a lower bound on the true ratio with confidence 1 − α, for any noise distribution."""
         if not (self.inside and self.outside):
             return 0.0
-        alarms = _rate_bound(self.alarms, self.outside, alpha / 2)
-        return smallest_ratio(alarms, _rate_bound(self.missed, self.inside, alpha / 2), self.shifts)
+        # Upper bounds on both rates with confidence 1 − α/2 (Clopper, Pearson).
+        counts = ((self.alarms, self.outside), (self.missed, self.inside))
+        alarms, missed = (1.0 if n >= of else float(betaincinv(n + 1, of - n, 1 - alpha / 2)) for n, of in counts)
+        return smallest_ratio(alarms, missed, self.shifts)
 
     def p_value(self) -> float:
         """Return the smallest power of ten α at which the bound contradicts the plan, or 1."""
@@ -109,12 +108,8 @@ class ErrorRates:
 def measure_error_rates(seen: Observations, alpha: float) -> ErrorRates:
     """Return the error rates of a test of whether a canary took part.
 
-    The even steps select a threshold on the likelihood ratio; the odd steps count its false negatives and false positives.
-    Clopper–Pearson bounds on both rates exclude trade-off curves.
-
-    Args:
-        seen: observations.
-        alpha: level at which the threshold should give the best bound.
+    The even steps select the threshold on the likelihood ratio with the best bound at level α; the odd steps count its false
+    negatives and false positives. Clopper–Pearson bounds on both rates exclude trade-off curves.
 
     Source:
         Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning", §4.
@@ -149,17 +144,10 @@ def _representative_shifts(seen: Observations) -> Array:
     return np.outer(few, seen.factors).ravel()
 
 
-def _rate_bound(found: int, of: int, alpha: float) -> float:
-    """Return an upper bound on the rate with confidence 1 − α (Clopper, Pearson)."""
-    return 1.0 if found >= of else float(betaincinv(found + 1, of - found, 1 - alpha))
-
-
 def smallest_ratio(false_positives: float, false_negatives: float, shifts: Array) -> float:
     """Return the smallest factor of the shifts at which a test with these error rates exists.
 
-    Args:
-        false_positives, false_negatives: error rates.
-        shifts: (s,) equally likely distances between two normal distributions; the test knows the distance.
+    The shifts, (s,), are equally likely distances between two normal distributions; the test knows the distance.
 
     Source:
         Dong, Roth, Su 2022, "Gaussian Differential Privacy" (trade-off curve of two normal distributions).
@@ -187,20 +175,13 @@ def _least_false_negatives(shifts: Array, false_positives: float) -> float:
 
 
 def scaled_epsilon(plan: Plan, ratio: float) -> float:
-    """Return ε of the plan's steps if every example had `ratio` times its planned influence.
-
-    Args:
-        plan: the audited plan.
-        ratio: relative influence, ≥ 0.
-    """
+    """Return ε of the plan's steps if every example had `ratio` times its planned influence."""
     if ratio < _NEGLIGIBLE:
         return 0.0
     if not ratio < _LARGEST:
         return math.inf
-    events = [_divide_noise(event, ratio) for event in plan.events()]
+    events: list[Release] = []
+    for event in plan.events():
+        assert isinstance(event, GaussianRelease)  # as all of a plan
+        events.append(replace(event, noise_multiplier=max(_LEAST_NOISE, event.noise_multiplier / ratio)))
     return composed_epsilon(events, delta=plan.delta, adjacency=plan.adjacency)
-
-
-def _divide_noise(event: Release, ratio: float) -> Release:
-    assert isinstance(event, GaussianRelease)  # as all of a plan
-    return replace(event, noise_multiplier=max(_LEAST_NOISE, event.noise_multiplier / ratio))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -30,12 +31,7 @@ Draws = Sequence[Indices]
 
 
 def checks(plan: Plan, drawn: Draws) -> list[Check]:
-    """Return the checks of the samples of a plan's first steps.
-
-    Args:
-        plan: the audited plan.
-        drawn: indices of the examples of each step.
-    """
+    """Return the checks of the samples of a plan's first steps."""
     scheme, examples = plan.sampling, plan.examples
     sizes = np.array([len(indices) for indices in drawn], dtype=np.float64)
     once = all(len(np.unique(indices)) == len(indices) for indices in drawn)
@@ -43,7 +39,7 @@ def checks(plan: Plan, drawn: Draws) -> list[Check]:
         deterministic_check("no example twice in a step", f"{len(drawn):,} steps", holds=once),
         *_check_sizes(scheme, examples, sizes),
     ]
-    if not once or (isinstance(scheme, FullBatch)):
+    if not once or isinstance(scheme, FullBatch):
         return found
     if isinstance(scheme, CyclicPoisson):
         return [*found, *_check_cycles(scheme, examples, drawn)]
@@ -90,30 +86,20 @@ def _binomial(examples: int, rate: float) -> tuple[Array, Array]:
     return support, law.pmf(support)
 
 
-def _check_poisson(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    return _check_rate(scheme.rate(examples), examples, sizes)
-
-
 def _check_rate(rate: float, examples: int, sizes: Array) -> list[Check]:
     if rate == 1:
         return _check_constant(sizes, examples)
     return _check_moments(sizes, *_binomial(examples, rate))
 
 
-def _check_truncated(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    assert isinstance(scheme, TruncatedPoisson)
+def _check_truncated(scheme: TruncatedPoisson, examples: int, sizes: Array) -> list[Check]:
     support, chances = _binomial(examples, scheme.rate(examples))
     finding = f"{sizes.max():.0f}; cap: {scheme.cap}"
     largest = deterministic_check("largest batch", finding, holds=sizes.max() <= scheme.cap)
     return [largest, *_check_moments(sizes, np.minimum(support, scheme.cap), chances)]
 
 
-def _check_fixed_size(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    return _check_constant(sizes, scheme.expected_batch_size(examples))
-
-
-def _check_bins(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    assert isinstance(scheme, ByEpoch)
+def _check_bins(scheme: ByEpoch, examples: int, sizes: Array) -> list[Check]:
     length = scheme.epoch_length(examples)
     whole = sizes[: len(sizes) // length * length].reshape(-1, length)
     if length == 1 or not len(whole):
@@ -125,8 +111,7 @@ def _check_bins(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     return [Check("batch size, variance", finding, variance_p_value(squares, freedom, length / examples))]
 
 
-def _check_shuffle(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    assert isinstance(scheme, Shuffle)
+def _check_shuffle(scheme: Shuffle, examples: int, sizes: Array) -> list[Check]:
     size, length = scheme.batch_size, scheme.epoch_length(examples)
     expected = np.full(len(sizes), float(size))
     expected[length - 1 :: length] = examples - (length - 1) * size
@@ -134,37 +119,27 @@ def _check_shuffle(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     return [deterministic_check("batch size", finding, holds=bool((sizes == expected).all()))]
 
 
-def _check_cyclic(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    assert isinstance(scheme, CyclicPoisson)
+def _check_cyclic(scheme: CyclicPoisson, examples: int, sizes: Array) -> list[Check]:
     rate, cycles = scheme.pattern(examples, 1).rate, len(sizes) // scheme.cycle
     total, chances = float(sizes[: cycles * scheme.cycle].sum()), examples * cycles
     finding = f"{total:,.0f} in {cycles:,} cycles; planned: {chances * rate:,.0f}"
     return [Check("batch size, mean", finding, count_p_value(total, chances * rate, chances * rate * (1 - rate)))]
 
 
-def _check_fixed_order(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    assert isinstance(scheme, FixedOrder)
-    return _check_bins(scheme, examples, sizes[: scheme.epoch_length(examples)])
-
-
-_SIZES: dict[type[Scheme], Callable[[Scheme, int, Array], list[Check]]] = {
-    Poisson: _check_poisson,
+_SIZES: dict[type[Scheme], Callable[[Any, int, Array], list[Check]]] = {
+    Poisson: lambda scheme, examples, sizes: _check_rate(scheme.rate(examples), examples, sizes),
     TruncatedPoisson: _check_truncated,
-    FixedSize: _check_fixed_size,
-    FullBatch: _check_fixed_size,
+    FixedSize: lambda scheme, examples, sizes: _check_constant(sizes, scheme.expected_batch_size(examples)),
+    FullBatch: lambda scheme, examples, sizes: _check_constant(sizes, examples),
     BallsInBins: _check_bins,
     Shuffle: _check_shuffle,
     CyclicPoisson: _check_cyclic,
-    FixedOrder: _check_fixed_order,
+    FixedOrder: lambda scheme, examples, sizes: _check_bins(scheme, examples, sizes[: scheme.epoch_length(examples)]),
 }
 
 
 def _check_sizes(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    """Compare the sizes of draws with what the scheme says; of a registered scheme, with what the accountant is told.
-
-    Raises:
-        InvalidArgumentError: the scheme is not one of `privet.sampling`, and its event is not that of a Poisson sample.
-    """
+    """Compare the sizes of draws with what the scheme says; of a registered scheme, with what the accountant is told."""
     known = _SIZES.get(type(scheme))
     if known is not None:
         return known(scheme, examples, sizes)

@@ -41,13 +41,7 @@ _TIED = ("dense", "NaN", "1e20")  # kinds that are also checked with tied parame
 
 
 def checks(plan: Plan, layout: Layout, trainer: Trainer) -> list[Check]:
-    """Check that one example of each kind changes the noiseless release by at most the sensitivity.
-
-    Args:
-        plan: the audited plan.
-        layout: parameters and groups.
-        trainer: the audited trainer, which is run without noise.
-    """
+    """Check that one example of each kind changes the release of a trainer without noise by at most the sensitivity."""
     if isinstance(plan.clipping, Projected):
         return []  # estimated norms do not bound a single step; the accounting includes this
     largest = dict.fromkeys(EXAMPLES, 0.0)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.audit._mechanism import correlated, influence, noise, sampler, sensitivity
-from privet.audit.checks import Check
+from privet.audit.checks import Certificate, Check, table, verdict
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
 from privet.audit.production import train
-from privet.audit.reporting import Certificate, table, verdict
 from privet.clipping import AdaptiveQuantile, Projected
 from privet.errors import InvalidArgumentError, between, count
 from privet.noise import Correlated
@@ -138,7 +137,9 @@ def mechanism(
         Andrew et al. 2023, "One-shot Empirical Privacy Estimation for Federated Learning" (the Gaussian fit).
     """
     started = time.monotonic()
-    claimed = _claimed_epsilon(plan)
+    claimed = plan.epsilon()
+    if math.isinf(claimed):
+        raise InvalidArgumentError("plan", "one with ε = ∞", "a plan with a finite ε", "An audit needs a claim to refute.")
     count("observations", observations, minimum=_FEWEST_OBSERVATIONS)
     between("alpha", alpha, 0.0, 0.5)
     report = progress or (lambda part: None)
@@ -205,12 +206,14 @@ def _gather(
         if not parts:
             continue
         seen = parts[0] if len(parts) == 1 else correlated.join(parts)
-        influences.append(influence.estimate_influence(seen))
         found += _add_prefix(f"NOISE, {setting}", noise.checks(seen.noise))
-        found += _add_prefix(f"AUDIT, {setting}", [_check_influence(influences[-1])])
+        influences.append(one := influence.estimate_influence(seen))
+        finding = f"{one.ratio:.5f} ± {one.error:.5f} of the plan's"
+        found.append(Check(f"AUDIT, {setting}: influence of one canary", finding, one.p_value()))
         if free is None:
             free = influence.measure_error_rates(seen, alpha)
-            found += _add_prefix(f"AUDIT, {setting}", [_check_error_rates(free)])
+            finding = f"{free.missed:,} false negatives in {free.inside:,}, {free.alarms:,} false positives in {free.outside:,}"
+            found.append(Check(f"AUDIT, {setting}: detection of canaries", finding, free.p_value()))
         if trace.drawn is not None:
             found += _add_prefix(f"SAMPLER, {setting}", sampler.checks(probe.plan, trace.drawn))
     assert free is not None
@@ -221,50 +224,23 @@ def _add_prefix(family: str, checks: list[Check]) -> list[Check]:
     return [replace(check, name=f"{family}: {check.name}") for check in checks]
 
 
-def _check_influence(found: influence.Influence) -> Check:
-    finding = f"{found.ratio:.5f} ± {found.error:.5f} of the plan's"
-    return Check("influence of one canary", finding, found.p_value())
-
-
-def _check_error_rates(found: influence.ErrorRates) -> Check:
-    finding = f"{found.missed:,} false negatives in {found.inside:,}, {found.alarms:,} false positives in {found.outside:,}"
-    return Check("detection of canaries", finding, found.p_value())
-
-
 def _layout(plan: Plan, names: Sequence[str] | None, coordinates: int) -> Layout:
     past = () if plan.momentum is None else plan.momentum.coefficients
     return build_layout(plan.clipping, names, coordinates, 1.0 + sum(past))
 
 
-def _claimed_epsilon(plan: Plan) -> float:
-    """Return the plan's ε.
-
-    Raises:
-        InvalidArgumentError: ε is infinite.
-    """
-    claimed = plan.epsilon()
-    if math.isinf(claimed):
-        raise InvalidArgumentError("plan", "one with ε = ∞", "a plan with a finite ε", "An audit needs a claim to refute.")
-    return claimed
-
-
 def _full_batch_probe(plan: Plan, places: Layout, observations: int) -> Probe:
-    """Return a probe with full batches: every canary takes part in every step."""
+    """Return a probe in which every canary takes part in every step, and the other examples keep an adaptive bound stable."""
     steps = min(max(observations // (2 * places.canaries), _FEWEST_STEPS), _most_steps(places, observations))
-    return _probe(plan, places, _count_examples(plan, places.canaries), steps, FullBatch())
+    rule = plan.clipping
+    share = min(rule.quantile, _MOST_FILLERS) if isinstance(rule, AdaptiveQuantile) else 0.0
+    return _probe(plan, places, math.ceil(places.canaries / (1 - share)), steps, FullBatch())
 
 
 def _most_steps(places: Layout, observations: int) -> int:
     """Return the largest number of steps for these observations and parameters."""
     most = max(_CHEAP_STEPS, _PARAMETER_STEPS * observations // _OBSERVATIONS // len(places.sizes))
     return min(most, _MOST_STEPS)
-
-
-def _count_examples(plan: Plan, canaries: int) -> int:
-    """Return the number of examples of a probe with these canaries, large enough to keep an adaptive bound stable."""
-    rule = plan.clipping
-    share = min(rule.quantile, _MOST_FILLERS) if isinstance(rule, AdaptiveQuantile) else 0.0
-    return math.ceil(canaries / (1 - share))
 
 
 def _sampled_probe(plan: Plan, places: Layout, observations: int) -> Probe:
@@ -285,13 +261,12 @@ def _probe(plan: Plan, places: Layout, examples: int, steps: int, sampling: Sche
 def _notes(plan: Plan, names: Sequence[str] | None, observations: int) -> tuple[str, ...]:
     found = []
     places = _layout(plan, names, _COORDINATES)
-    steps = 0 if isinstance(plan.noise, Correlated) else _full_batch_probe(plan, places, observations).plan.total_steps
     if isinstance(plan.noise, Correlated):
         found.append(
             "Noise is correlated over the steps, so scores are those of all steps in which a canary may take part, together; its "
             "place in the cycle or epoch is known to the attacker"
         )
-    elif steps < observations // (2 * places.canaries):
+    elif (steps := _full_batch_probe(plan, places, observations).plan.total_steps) < observations // (2 * places.canaries):
         scores = 2 * places.canaries * steps
         found.append(
             f"Steps with {len(places.sizes)} parameters in {len(places.groups)} groups are slow, so the audit with full batches "

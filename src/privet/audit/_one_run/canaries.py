@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,33 +54,14 @@ def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "m
     return TensorDataset(inputs, (labels + wrong) % classes)
 
 
-class Attack(Protocol):
-    """An attack on the release of each step, and on the final model."""
-
-    scores: Array
-
-    def step(self, *_: object) -> None:
-        """Add the evidence of a release for each canary to the scores; called before the optimizer's step."""
-
-    def final(self) -> Array:
-        """Return the score of each canary from the final model, (m,)."""
-
-
 @dataclass(frozen=True, eq=False)
 class CanaryTraining:
-    """A training run with canaries.
-
-    Args:
-        model: the model, with the parameter for canaries if there is one.
-        loss_fn: loss for batches of the data.
-        data: real examples, followed by canaries, and whether each is included.
-        attack: the attack.
-    """
+    """What to train to attack a run: a model with the parameter for canaries, if any, its loss, and data with coin flips."""
 
     model: nn.Module
     loss_fn: LossFunction
     data: _Mixed
-    attack: Attack
+    attack: _ExampleAttack | _GradientAttack
 
 
 def add_example_canaries(
@@ -104,8 +85,7 @@ def add_gradient_canaries(
 
     A canary's loss is linear in its coordinate and independent of the model; real examples do not use the parameter.
     """
-    names = tuple(trainable(model))
-    if len(plan.clipping.groups(names)) != 1:
+    if len(plan.clipping.groups(tuple(trainable(model)))) != 1:
         raise InvalidArgumentError(
             "canaries", number, "examples, such as those of privet.audit.canaries, with a rule of several groups",
             "A parameter for canaries would form another group.",
@@ -179,41 +159,42 @@ class _WithGradients(_Mixed):
         return content, torch.tensor([own < 0], device="cpu"), gradient
 
 
-class _PlanSteps:
-    """Iterator over the rule and the noise of each step."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self._factors, self._multipliers = plan, plan.bound_factors(), plan.multipliers()
-        self._taken = 0
-
-    def next(self) -> tuple[Rule, float]:
-        """Return the rule of the next step and the standard deviation of its noise."""
-        rule = self._plan.clipping.scale_bound(float(self._factors[self._taken]))
-        deviation = float(self._multipliers[self._taken]) * rule.sensitivity
-        self._taken += 1
-        return rule, deviation
+def _rules(plan: Plan) -> Iterator[tuple[Rule, float]]:
+    """Yield the rule of each step and the standard deviation of its noise."""
+    for factor, multiplier in zip(plan.bound_factors().tolist(), plan.multipliers().tolist(), strict=True):
+        rule = plan.clipping.scale_bound(factor)
+        yield rule, multiplier * rule.sensitivity
 
 
-class _ExampleAttack(Attack):
+class _ExampleAttack:
     """Attack by the product ⟨u, c⟩ of the release and each canary's contribution, and by the decrease of its loss."""
 
     def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
         self._plan, self._model, self._loss_fn, self._batch = plan, model, loss_fn, batch
-        self._parameters, self._steps = trainable(model), _PlanSteps(plan)
-        self._groups = plan.clipping.groups(tuple(self._parameters))
+        self._parameters, self._rules = trainable(model), _rules(plan)
         self._at_once = max(1, _NUMBERS // sum(parameter.numel() for parameter in self._parameters.values()))
         self.scores = np.zeros(count_examples(batch))
         self._before = self._losses()
 
     def step(self, *_: object) -> None:
-        rule, deviation = self._steps.next()
-        released = {name: self._plan.divisor * _gradient(parameter) for name, parameter in self._parameters.items()}
-        starts = range(0, len(self.scores), self._at_once)
-        chunks = (select_examples(self._batch, slice(start, start + self._at_once)) for start in starts)
-        ratios = torch.cat([self._log_ratio(batch, rule, released, deviation) for batch in chunks])
-        self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios.nan_to_num(0.0).cpu().numpy())
+        """Add the evidence of a release for each canary to the scores; called before the optimizer's step."""
+        rule, deviation = next(self._rules)
+        groups = rule.groups(tuple(self._parameters))
+        released = {name: self._plan.divisor * _release(p).double().flatten() for name, p in self._parameters.items()}
+        ratios = []
+        for start in range(0, len(self.scores), self._at_once):
+            batch = select_examples(self._batch, slice(start, start + self._at_once))
+            gradients = per_example_gradients(self._model, self._loss_fn, batch)
+            rows = {name: value.double().flatten(1) for name, value in gradients.items()}
+            norms = torch.stack([torch.cat([rows[name] for name in group], 1).norm(dim=1) for group in groups])
+            along = torch.stack([torch.stack([rows[name] @ released[name] for name in group]).sum(0) for group in groups])
+            # Log likelihood ratio of the release with and without the contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)².
+            weights = rule.weights(norms)
+            ratios.append((weights * along - (weights * norms).square() / 2).sum(0) / deviation**2)
+        self.scores += log_likelihood_ratio(self._plan.sampling_rate, torch.cat(ratios).nan_to_num(0.0).cpu().numpy())
 
     def final(self) -> Array:
+        """Return the score of each canary from the final model, (m,)."""
         return np.nan_to_num(self._before - self._losses())
 
     def _losses(self) -> Array:
@@ -223,37 +204,28 @@ class _ExampleAttack(Attack):
             alone = [self._loss_fn(model, select_examples(self._batch, slice(i, i + 1))) for i in range(len(self.scores))]
         return np.asarray(torch.cat(alone).double().cpu().numpy())
 
-    def _log_ratio(self, batch: Any, rule: Rule, released: Mapping[str, Tensor], deviation: float) -> Tensor:
-        """Return the log likelihood ratio of the release with and without each contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)²."""
-        gradients = per_example_gradients(self._model, self._loss_fn, batch)
-        rows = {name: value.double().flatten(1) for name, value in gradients.items()}
-        norms = torch.stack([torch.cat([rows[name] for name in group], 1).norm(dim=1) for group in self._groups])
-        along = torch.stack([
-            torch.stack([rows[name] @ released[name].double().flatten() for name in group]).sum(0) for group in self._groups
-        ])  # fmt: skip
-        weights = rule.weights(norms)
-        return (weights * along - (weights * norms).square() / 2).sum(0) / deviation**2
 
-
-class _GradientAttack(Attack):
+class _GradientAttack:
     """Attack by each canary's coordinate of the release, and of the final parameter."""
 
     def __init__(self, plan: Plan, parameter: nn.Parameter, norm: float) -> None:
-        self._plan, self._parameter, self._steps, self._norm = plan, parameter, _PlanSteps(plan), norm
+        self._plan, self._parameter, self._rules, self._norm = plan, parameter, _rules(plan), norm
         self.scores = np.zeros(parameter.numel())
 
     def step(self, *_: object) -> None:
-        rule, deviation = self._steps.next()
+        """Add the evidence of a release for each canary to the scores; called before the optimizer's step."""
+        rule, deviation = next(self._rules)
         contributed = self._norm * float(rule.weight(torch.tensor([self._norm], dtype=torch.float64, device="cpu")))
-        released = self._plan.divisor * _gradient(self._parameter)[0].double().numpy()
+        released = self._plan.divisor * _release(self._parameter)[0].double().numpy()
         ratios = contributed * (released - contributed / 2) / deviation**2
         self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios)
 
     def final(self) -> Array:
+        """Return the score of each canary from the final model, (m,)."""
         return -self._parameter.detach()[0].double().numpy()
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
+def _release(parameter: nn.Parameter) -> Tensor:
     assert parameter.grad is not None
     return parameter.grad
 

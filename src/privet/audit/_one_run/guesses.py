@@ -88,11 +88,7 @@ def bounds(
 
 
 def epsilon_by_counting(guesses: int, correct: int, canaries: int, delta: float, alpha: float) -> float:
-    """Return the largest ε that this number of correct guesses refutes at level α.
-
-    Source:
-        Steinke, Nasr, Jagielski 2023, Theorem 5.2 and Appendix D.
-    """
+    """Return the largest ε that this number of correct guesses refutes at level α (Steinke et al. 2023, Theorem 5.2)."""
 
     def refuted(epsilon: float) -> bool:
         law = stats.binom(guesses, 1 / (1 + math.exp(-epsilon)))
@@ -106,8 +102,7 @@ def epsilon_by_counting(guesses: int, correct: int, canaries: int, delta: float,
 def epsilon_by_trade_off(guesses: int, correct: int, canaries: int, delta: float, alpha: float) -> float:
     """Return ε at δ of the largest μ for which this number of correct guesses refutes μ-GDP at level α.
 
-    Source:
-        Mahloujifar, Melis, Chaudhuri 2024, Algorithms 1 and 3, for two equally likely answers.
+    By Algorithms 1 and 3 of Mahloujifar et al. 2024, for two equally likely answers.
     """
 
     def refuted(mu: float) -> bool:

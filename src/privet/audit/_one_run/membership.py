@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 
 from privet.audit._one_run.canaries import add_example_canaries, add_gradient_canaries, log_likelihood_ratio
 from privet.audit._one_run.guesses import SHARES, GuessBounds, bounds
+from privet.audit.checks import Certificate, verdict
 from privet.audit.probe import Array
-from privet.audit.reporting import Certificate, verdict
 from privet.clipping import Projected
 from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, between
@@ -141,13 +141,7 @@ def one_run(
 
 
 def simulate_ideal_attack(plan: Plan, number: int, *, confidence: float = 0.95, shares: Sequence[float] = SHARES) -> GuessBounds:
-    """Return the mean bounds of an ideal adversary against a mechanism with the plan's noise, over some simulated runs.
-
-    Args:
-        plan: plan with the sampling rate and the noise multipliers.
-        number: number of canaries.
-        confidence, shares: as for `bounds`.
-    """
+    """Return the mean bounds of an ideal adversary with `number` canaries against the plan's noise, over some simulated runs."""
     generator, found = np.random.default_rng(), []
     rate, multipliers = plan.sampling_rate, plan.multipliers()
     for _ in range(_SIMULATED):

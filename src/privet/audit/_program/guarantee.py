@@ -13,8 +13,7 @@ from torch.utils.data import Dataset
 from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
 from privet.audit._program import isolation, sums
 from privet.audit._program.program import AuditedProgram
-from privet.audit.checks import Check, deterministic_check
-from privet.audit.reporting import Certificate, table, verdict
+from privet.audit.checks import Certificate, Check, deterministic_check, table, verdict
 from privet.clipping import Flat
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
@@ -24,7 +23,6 @@ from privet.plan import Plan
 from privet.reading.batches import check_map_style
 from privet.sampling import Poisson
 
-_OBSERVATIONS = 200_000
 # Families of checks of the model, in the order of their execution.
 FAMILIES: dict[str, Callable[[AuditedProgram], list[Check]]] = {
     "ORACLE": sums.oracle_checks,
@@ -56,15 +54,8 @@ class GuaranteeCheck(Certificate):
         return not self.failed and self.mechanism.passed
 
     def __str__(self) -> str:
-        return "\n".join([
-            f"{verdict(self.passed)}: model, loss and examples.",
-            "",
-            *table(self.checks, self.failed),
-            "",
-            "The plan's mechanism:",
-            "",
-            str(self.mechanism),
-        ])  # fmt: skip
+        own = [f"{verdict(self.passed)}: model, loss and examples.", "", *table(self.checks, self.failed)]
+        return "\n".join([*own, "", "The plan's mechanism:", "", str(self.mechanism)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as values for JSON."""
@@ -82,7 +73,7 @@ def check(
     dataset: Dataset[Any] | None = None,
     collate: Collate | None = None,
     probe_batch: Any = None,
-    observations: int = _OBSERVATIONS,
+    observations: int = 200_000,
     progress: Callable[[str], object] | None = None,
 ) -> GuaranteeCheck:
     """Check a model, a loss and data for what training by the plan relies on, and audit the plan's mechanism.
@@ -106,30 +97,6 @@ def check(
         InvalidArgumentError: an argument is out of range.
     """
     started, report = time.monotonic(), progress or (lambda part: None)
-    subject = build_subject(model, loss_fn, plan, batch, dataset, collate, probe_batch)
-    found: list[Check] = []
-    for family in FAMILIES:
-        report(family)
-        found += run_family(subject, family)
-    audited = mechanism(subject.plan, names=subject.names or None, observations=observations, progress=progress)
-    failed = find_rejected(found)
-    return GuaranteeCheck(tuple(found), failed, audited, time.monotonic() - started)
-
-
-def build_subject(
-    model: nn.Module,
-    loss_fn: LossFunction,
-    plan: Plan | None,
-    batch: Any = None,
-    dataset: Dataset[Any] | None = None,
-    collate: Collate | None = None,
-    probe_batch: Any = None,
-) -> AuditedProgram:
-    """Return the subject of the checks; arguments as for `check`.
-
-    Raises:
-        InvalidArgumentError: both or neither of batch and data set are given, or there are fewer than two examples.
-    """
     if (batch is None) == (dataset is None):
         given = "neither" if batch is None else "both"
         raise InvalidArgumentError(
@@ -143,13 +110,19 @@ def build_subject(
     if number < 2:
         name = "dataset" if batch is None else "batch"
         raise InvalidArgumentError(name, number, "at least two examples", "The checks compare an example with others.")
-    return AuditedProgram(model, loss_fn, plan or usual_plan(number), dataset, collate, batch, probe_batch)
+    program = AuditedProgram(model, loss_fn, plan or usual_plan(number), dataset, collate, batch, probe_batch)
+    found: list[Check] = []
+    for family in FAMILIES:
+        report(family)
+        found += run_family(program, family)
+    audited = mechanism(program.plan, names=program.names or None, observations=observations, progress=progress)
+    return GuaranteeCheck(tuple(found), find_rejected(found), audited, time.monotonic() - started)
 
 
-def run_family(subject: AuditedProgram, family: str) -> list[Check]:
+def run_family(program: AuditedProgram, family: str) -> list[Check]:
     """Return the checks of one family; if any fails, they are repeated once, as a check may fail by chance."""
-    found = _run_checks(subject, family)
-    return _run_checks(subject, family) if find_rejected(found) else found
+    found = _run_checks(program, family)
+    return _run_checks(program, family) if find_rejected(found) else found
 
 
 def find_rejected(checks: list[Check]) -> tuple[str, ...]:
@@ -157,9 +130,9 @@ def find_rejected(checks: list[Check]) -> tuple[str, ...]:
     return tuple(check.name for check in checks if not check.p_value >= ALPHA / len(checks))
 
 
-def _run_checks(subject: AuditedProgram, family: str) -> list[Check]:
+def _run_checks(program: AuditedProgram, family: str) -> list[Check]:
     try:
-        found = FAMILIES[family](subject)
+        found = FAMILIES[family](program)
     except PrivetError as error:
         found = [deterministic_check("the model can be trained", str(error), holds=False)]
     return [Check(f"{family}: {check.name}", check.finding, check.p_value) for check in found]

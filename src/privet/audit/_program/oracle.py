@@ -23,8 +23,8 @@ SHRINK = 1 - 2**-20
 def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence[Any]) -> tuple[dict[str, Tensor], int]:
     """Return gradients of batches of one, name → (B, *shape) float64, and the number of batches that raise an exception.
 
-    They are computed by plain autograd in the model's precision, each on a copy of the model, so that no state is carried over. A
-    batch that raises an exception or has a non-finite gradient contributes zero.
+    Each is computed on a copy of the model, so that no state is carried over, in the model's precision. A batch that raises an
+    exception or has a non-finite gradient contributes zero.
     """
     found: dict[str, list[Tensor]] = {name: [] for name, value in model.named_parameters() if value.requires_grad}
     failed = 0

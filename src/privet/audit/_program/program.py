@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AuditedProgram", "cast", "clone", "seeded"]
+__all__ = ["AuditedProgram", "cast", "seeded"]
 
 import copy
 from collections.abc import Callable, Sequence
@@ -30,24 +30,14 @@ from privet.reading.batches import BatchDataset
 from privet.sampling import FullBatch, Indices
 from privet.training import Reading, Training
 
-EXAMPLES = 16  # largest number of examples to check
+_EXAMPLES = 16  # largest number of examples to check
 _CHUNK = 5  # examples that go through the model at once: fewer than all, and not a divisor of their number
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, eq=False)
 class AuditedProgram:
-    """A program to check before training.
-
-    Args:
-        model: the module, in the mode for training; it is copied, not changed.
-        loss_fn: (model, batch) → (B,) losses.
-        plan: plan of the training, with its noise.
-        dataset: map-style data set with at least two examples, of which at most sixteen, evenly spaced, are used; or None.
-        collate: collate function for training, list of items → batch, or None.
-        batch: examples along the first dimension of its tensors, if there is no data set.
-        probe_batch: public batch for the check before the first step of training, or None.
-    """
+    """A program to check before training; arguments as for `privet.audit.check`. The model is copied, not changed."""
 
     model: nn.Module
     loss_fn: LossFunction
@@ -59,9 +49,9 @@ class AuditedProgram:
 
     @cached_property
     def indices(self) -> Indices:
-        """Indices of the examples to check."""
+        """Indices of the examples to check, evenly spaced."""
         number = count_examples(self.batch) if self.dataset is None else len(self.dataset)  # type: ignore[arg-type]
-        return np.unique(np.linspace(0, number - 1, min(EXAMPLES, number)).astype(np.int64))
+        return np.unique(np.linspace(0, number - 1, min(_EXAMPLES, number)).astype(np.int64))
 
     @cached_property
     def items(self) -> list[Any]:
@@ -87,7 +77,7 @@ class AuditedProgram:
         device, made = next(self.model.parameters()).device, copy.deepcopy(self.items)
         if self.has_items:
             made = [seeded(position, collate_one, item, self.collate) for position, item in enumerate(made)]
-        return [to_device(clone(batch), device) for batch in made]
+        return [to_device(cast(batch, None), device) for batch in made]
 
     @property
     def names(self) -> list[str]:
@@ -102,38 +92,33 @@ class AuditedProgram:
             PrivetError: training refuses the program or the data set.
         """
         refuse_anchors(self.plan.clipping, "an audit")
-        model, reading = self.copy(), Reading(probe_batch=self.probe_batch)
+        model, data, plan = copy.deepcopy(self.model), self.dataset, self.plan
         trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
-        data, plan = self.dataset, self.plan
         if data is None:
             data, plan = _Batches(self.singles, str(plan.unit)), self.first_step_plan(len(self.singles), silent=True)
-        collate = self.collate if self.has_items else None
+        collate, reading = self.collate if self.has_items else None, Reading(probe_batch=self.probe_batch)
         return Training(plan, model, self.loss_fn, ReleaseRecorder(model), data, collate=collate, reading=reading).method
-
-    def copy(self) -> nn.Module:
-        """Return a copy of the model."""
-        return copy.deepcopy(self.model)
 
     def without_dropout(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a copy of the model without dropout, cast to a type if given; in evaluation mode if it is still random."""
-        twin = self.copy()
+        twin = copy.deepcopy(self.model)
         for module in twin.modules():
             if isinstance(module, nn.modules.dropout._DropoutNd):
                 module.eval()
             elif isinstance(module, nn.RNNBase | nn.MultiheadAttention):
                 module.dropout = 0.0
-        if self._is_random(twin):
+        if self._draws(twin):
             twin.eval()
         return twin if dtype is None else twin.to(dtype)
 
     @cached_property
     def is_random(self) -> bool:
         """Whether the model or loss is random even without dropout and in evaluation mode."""
-        return self._is_random(self.without_dropout())
+        return self._draws(self.without_dropout())
 
-    def _is_random(self, model: nn.Module) -> bool:
+    def _draws(self, model: nn.Module) -> bool:
         def losses(seed: int) -> Tensor:
-            return seeded(seed, self.loss_fn, copy.deepcopy(model), clone(self.singles[0])).nan_to_num()
+            return seeded(seed, self.loss_fn, copy.deepcopy(model), cast(self.singles[0], None)).nan_to_num()
 
         with torch.no_grad(), suppress(Exception):
             return not torch.equal(losses(0), losses(1))
@@ -142,28 +127,26 @@ class AuditedProgram:
     @cached_property
     def precise_dtype(self) -> torch.dtype | None:
         """float64 if model and loss support it, else None for their own precision."""
-        model = self.without_dropout(torch.float64)
-        try:
-            seeded(0, self.loss_fn, model, cast(self.singles[0], torch.float64)).sum().backward()
-        except Exception:  # of any kind: float64 is not supported
-            return None
-        return torch.float64
+        with suppress(Exception):
+            batch = cast(self.singles[0], torch.float64)
+            seeded(0, self.loss_fn, self.without_dropout(torch.float64), batch).sum().backward()
+            return torch.float64
+        return None
 
     def first_step(
         self, model: nn.Module, batches: Sequence[Any], *, silent: bool = True, clipping: Rule | None = None
     ) -> dict[str, Tensor]:
-        """Return the sum that the optimizer receives in the first step of training on all of these examples.
+        """Return the sum that the optimizer receives in the first step of training on all of these batches of one.
 
         Args:
             model: the model, which the recording optimizer does not change.
-            batches: batches of one; without any, the sum is zero.
+            batches: without any, the sum is zero.
             silent: train without noise.
             clipping: rule in place of the plan's.
         """
-        trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
-        data = _Batches(batches, str(self.plan.unit))
         trainable(model)  # as for `method`
-        plan, recorder = self.first_step_plan(len(data), silent=silent), ReleaseRecorder(model)
+        data, recorder = _Batches(batches, str(self.plan.unit)), ReleaseRecorder(model)
+        plan = self.first_step_plan(len(data), silent=silent)
         Training(
             plan if clipping is None else replace(plan, clipping=clipping), model, self.loss_fn, recorder,
             data, physical_batch_size=_CHUNK, method=self.method, reading=Reading(probe=False),
@@ -192,11 +175,6 @@ def seeded(seed: int, call: Callable[..., _Value], *arguments: Any) -> _Value:
         return call(*arguments)
 
 
-def clone(batch: Any) -> Any:
-    """Return a copy of a batch with cloned tensors."""
-    return cast(batch, None)
-
-
 def cast(batch: Any, dtype: torch.dtype | None) -> Any:
     """Return a copy of a batch with its floating-point tensors cast to a type, if one is given."""
 
@@ -218,4 +196,4 @@ class _Batches(BatchDataset):
         return max(2, len(self._batches))
 
     def read(self, indices: Indices) -> Any:
-        return clone(self._batches[int(indices[0])])
+        return cast(self._batches[int(indices[0])], None)

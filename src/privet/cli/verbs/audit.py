@@ -1,8 +1,8 @@
-"""`privet audit`: attack the mechanism of a plan with white-box access, and write a certificate."""
+"""`privet audit` and `privet check`: attack a plan's mechanism, test a user's program, and write a certificate."""
 
 from __future__ import annotations
 
-__all__ = ["CERTIFICATE", "Observations", "Quiet", "audit", "print_result", "progress_of_parts", "read_plan_file"]
+__all__ = ["CERTIFICATE", "Quiet", "audit", "check", "progress_of_parts"]
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from safetensors import SafetensorError, safe_open
+from torch import nn
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import write_text
 from privet._utils.progress import progress_bar
+from privet.cli.definitions import load_definitions
 from privet.cli.output import Json, answer
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
@@ -27,12 +29,9 @@ if TYPE_CHECKING:
 CERTIFICATE = "certificate.json"
 # A round of clients takes several times as long as a step of examples.
 _OBSERVATIONS, _OF_CLIENTS = 1_000_000, 200_000
-# Exit status: 0 for passed, 1 for failed, 2 for an error.
-_FAILED = 1
+_FAILED = 1  # exit status; 2 is an error
+_NEEDED = "defines model, loss_fn and dataset (or batch and plan)"
 
-Observations = Annotated[
-    int, typer.Option(help="Number of attack scores; a million bound ε to a few percent in about half a minute.")
-]
 Quiet = Annotated[bool, typer.Option(help="Show no progress bar.")]
 
 
@@ -57,26 +56,63 @@ def audit(
     """
     from privet.audit import hold_rounds, mechanism
     from privet.audit.production import train
+    from privet.federated.cohorts import Cohorts
 
     if run is not None and plan is None:
         claim, names = read_plan(run), _parameter_names(run)
     elif plan is not None and run is None:
-        claim, names = read_plan_file(plan), None
+        claim, names = _read_plan_file(plan), None
     else:
-        raise InvalidArgumentError(
-            "RUN",
-            None if run is None else str(run),
-            "given if --plan is not, and left out if it is",
-            "Give exactly one of the two.",
-        )
-    of_clients = federated or (run is not None and _is_federated(run))
+        given = None if run is None else str(run)
+        raise InvalidArgumentError("RUN", given, "given if --plan is not, and left out if it is", "Give exactly one of the two.")
+    of_clients = federated or (run is not None and _read_manifest(run).get("data") == name_of(Cohorts))
     number = observations if observations is not None else _OF_CLIENTS if of_clients else _OBSERVATIONS
     with progress_of_parts(3, quiet=quiet) as progress:
         found = mechanism(claim, hold_rounds if of_clients else train, names=names, observations=number, progress=progress)
-    print_result(found, json, out or (None if run is None else run / CERTIFICATE))
+    _print_result(found, json, out or (None if run is None else run / CERTIFICATE))
 
 
-def print_result(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | None) -> None:
+def check(
+    file: Annotated[Path, typer.Argument(metavar="MODEL.py", help=f"A Python file that {_NEEDED}; it is executed.")],
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan.json; default: the plan that MODEL.py defines, or else a typical one.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help=f"File for the certificate, such as {CERTIFICATE}.")] = None,
+    observations: Annotated[
+        int, typer.Option(help="Number of attack scores; a million bound ε to a few percent in about half a minute.")
+    ] = 200_000,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Check a model, its loss and its data, and audit the plan's mechanism.
+
+    The checks are ORACLE, ISOLATION, SENS, NOISE, SAMPLER and AUDIT. MODEL.py defines `model` (a module), `loss_fn` ((model,
+    batch) → one loss per example) and `dataset` (map-style); with a plan, `batch` is enough. It may define `plan` (a privet.Plan
+    with its noise), `collate` and `probe_batch`, as for training. The checks read and sum at most sixteen examples, as training
+    does.
+
+    Exit status: 0 if all checks pass, 1 if one fails or training would refuse the model, 2 after an error.
+
+    Example: privet check my_model.py --out certificate.json
+    """
+    from privet.audit import FAMILIES
+    from privet.audit import check as check_program
+
+    with load_definitions(file, _NEEDED) as given:
+        dataset = given.find("dataset", object)
+        batch = given.require("batch", object) if dataset is None else None
+        collate = None if dataset is None else given.find("collate", Callable)
+        claim = given.find("plan", Plan) if plan is None else _read_plan_file(plan)
+        model, loss_fn = given.require("model", nn.Module), given.require("loss_fn", Callable)
+        with progress_of_parts(len(FAMILIES) + 3, quiet=quiet) as progress:
+            found = check_program(
+                model, loss_fn, batch, claim, dataset=dataset, collate=collate,
+                probe_batch=given.find("probe_batch", object), observations=observations, progress=progress,
+            )  # fmt: skip
+    _print_result(found, json, out)
+
+
+def _print_result(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | None) -> None:
     """Write the certificate, print the result, and exit with status 1 if it failed."""
     if path is not None:
         write_text(path, found.to_json(indent=2) + "\n")
@@ -102,23 +138,12 @@ def progress_of_parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], N
         bar.update(task, completed=number)
 
 
-def read_plan_file(path: Path) -> Plan:
-    """Return the plan in a file.
-
-    Raises:
-        InvalidArgumentError: the file cannot be read, or holds no plan.
-    """
+def _read_plan_file(path: Path) -> Plan:
+    """Return the plan in a file."""
     try:
         return Plan.from_json(read_text(path))
     except DocumentError as error:
         raise InvalidArgumentError("--plan", str(path), "a readable file", f"{error}.") from None
-
-
-def _is_federated(run: Path) -> bool:
-    """Return whether `privet.federated.Federated` held the run: its data set is the clients."""
-    from privet.federated.cohorts import Cohorts
-
-    return _read_manifest(run).get("data") == name_of(Cohorts)
 
 
 def _parameter_names(run: Path) -> list[str] | None:

@@ -21,10 +21,9 @@ from privet import cost, models
 from privet._utils.torch_state import check_device
 from privet.cli import parts
 from privet.cli.definitions import load_definitions
-from privet.cli.options import ClippingOptions
-from privet.cli.output import Json, answer
+from privet.cli.options import STYLES, ClippingOptions
+from privet.cli.output import Json, answer, table
 from privet.cli.verbs.audit import Quiet, progress_of_parts
-from privet.cli.words import STYLES
 from privet.clipping import NORM_RULES, Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
@@ -189,16 +188,14 @@ def _format_table(machine: str, rounds: int, found: Sequence[Mapping[str, Any]])
         return f"{words} ({row['peak_mb'][kind]:.0f} MB)" if row["peak_mb"] else words
 
     plain, *others = cost.KINDS
-    table = [("", "parameters", "examples", "plain step", *others)]
+    lines = [("", "parameters", "examples", "plain step", *others)]
     for row in found:
         ratios = (cell(f"{row['ratios'][kind]:.2f}", row, kind) for kind in others)
-        table.append((
+        lines.append((
             row["model"], f"{row['parameters']:,}", str(row["batch_size"]),
             cell(f"{row['plain_ms']:.1f} ms", row, plain), *ratios,
         ))  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)) for line in table]
     brackets = "; peak memory in brackets" if any(row["peak_mb"] for row in found) else ""
     return "\n".join((
-        f"Step time relative to a plain step, median of {rounds} rounds{brackets}.", f"{machine}.", "", *lines,
+        f"Step time relative to a plain step, median of {rounds} rounds{brackets}.", f"{machine}.", "", *table(lines),
     ))  # fmt: skip

@@ -1,27 +1,39 @@
-"""`privet data`: list and fetch data sets."""
+"""`privet data` and `privet schema`: list and fetch data sets; draft and check the public schema of a table."""
 
 from __future__ import annotations
 
-__all__ = ["app", "fetch", "list_"]
+__all__ = ["check", "data_app", "draft", "fetch", "list_", "schema_app"]
 
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from privet import data
+from privet import tables
 from privet.cli.output import Json, answer
+from privet.tables.frames import ENDINGS
+from privet.tables.toml import OPEN, kind_of
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="List and fetch data sets.")
+data_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="List and fetch data sets.")
+schema_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Draft and check the public schema of a table.")
+_PRIVATE = (
+    "These counts come from private rows: they are for the owner of the table, and must not be released. "
+    "A schema that is changed because of them is no longer public."
+)
+File = Annotated[Path, typer.Argument(metavar="FILE", help=f"Table that ends in {', '.join(ENDINGS)}.")]
 
 
-@app.command("list")
+@data_app.command("list")
 def list_(json: Json = False) -> None:
     """List the data sets that privet train --data knows by name.
 
     It also accepts the path of any table with a schema (privet schema draft), and of any .npz file with x_train and y_train (and
     optionally x_test and y_test), whose classes are declared with --classes.
     """
+    from privet import data  # needs torch, and schemas do not
+
     entries = data.catalogue()
     lines = [
         f"{entry.name:18} {entry.train:>7,} + {entry.test:>6,}  {'×'.join(map(str, entry.input_shape)):9} "
@@ -31,7 +43,7 @@ def list_(json: Json = False) -> None:
     answer(json, {"data": [entry.to_dict() for entry in entries]}, "\n".join(lines))
 
 
-@app.command("fetch")
+@data_app.command("fetch")
 def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set, from privet data list.")],
     folder: Annotated[Path | None, typer.Option(help="Copy the files from this folder instead of fetching them.")] = None,
@@ -41,5 +53,60 @@ def fetch(
 
     Example: privet data fetch mnist
     """
+    from privet import data
+
     path = data.fetch(name, folder)
     answer(json, {"name": name, "path": str(path)}, f"{name}: {path}")
+
+
+@schema_app.command("draft")
+def draft(
+    file: File,
+    target: Annotated[str, typer.Option(help="Column to predict.")],
+    from_public: Annotated[
+        Path | None, typer.Option(help="Public sample with the same columns, whose values complete the draft.")
+    ] = None,
+) -> None:
+    """Print a draft of a schema in TOML.
+
+    Of FILE, only the names of the columns and the types that it declares are used. Everything else is a "?".
+    Replace each by public knowledge; a schema with a "?" is refused. With a public sample, the draft is complete.
+
+    Example: privet schema draft adult.csv --target income > adult.toml
+
+    Sample: privet schema draft adult.csv --target income --from-public census-sample.csv > adult.toml
+    """
+    sample = None if from_public is None else tables.read_frame(from_public, "from_public")
+    text = tables.draft(tables.read_types(file, "FILE"), target, sample)
+    print(text, end="")
+    if left := sum(f'"{OPEN}"' in line.partition("  #")[0] for line in text.partition("[target]")[2].splitlines()):
+        print(f'privet: {left} lines have a "{OPEN}" to be replaced by public knowledge', file=sys.stderr)
+
+
+@schema_app.command("check")
+def check(
+    file: File,
+    schema: Annotated[Path, typer.Option(help="Schema of the table, a TOML file.")],
+    json: Json = False,
+) -> None:
+    """Count the cells of a table that do not fit its schema.
+
+    The counts are private: they are for the owner of the table, and must not be released. The schema is not changed.
+
+    Example: privet schema check adult.csv --schema adult.toml
+    """
+    known = tables.Schema.read(schema)
+    found = tables.count_misfits(tables.read_frame(file, "FILE"), known)
+    width = max(map(len, found.columns))
+    kinds = {name: kind_of(kind) for name, kind in known.kinds.items()}
+    lines = [
+        f"{file}: {found.rows:,} rows, {known.width:,} features",
+        f"{'column':{width}}  {'kind':14} {'missing':>9} {'does not fit':>13}",
+        *(f"{name:{width}}  {kinds[name]:14} {missing:>9,} {unfit:>13,}" for name, (missing, unfit) in found.columns.items()),
+        f"{found.rows_without_target:,} rows have no target that fits: they keep their place and contribute a gradient of zero.",
+        *([f"{found.broken:,} rows have too few or too many cells, which all count as missing."] if found.broken else []),
+        *([f"Not in the schema, and not used: {', '.join(found.unused)}."] if found.unused else []),
+        _PRIVATE,
+    ]
+    columns = {name: {"missing": missing, "unfit": unfit} for name, (missing, unfit) in found.columns.items()}
+    answer(json, {**asdict(found), "columns": columns, "features": known.width, "note": _PRIVATE}, "\n".join(lines))

@@ -14,10 +14,9 @@ from privet import models, runs
 from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, parts_from_config
-from privet.cli.options import as_option, command, option
+from privet.cli.options import SCHEMES, command, option
+from privet.cli.output import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, as_option
 from privet.cli.running import check_before, load_dataset, resume_run, settings, start_run
-from privet.cli.topics import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
-from privet.cli.words import SCHEMES
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan

@@ -12,9 +12,8 @@ import typer
 from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli import options
 from privet.cli.options import command, option
-from privet.cli.output import answer
+from privet.cli.output import MODEL, RUN, answer
 from privet.cli.running import load_dataset
-from privet.cli.topics import MODEL, RUN
 from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
 from privet.errors import InvalidArgumentError, choice

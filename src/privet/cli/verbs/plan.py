@@ -21,9 +21,8 @@ from privet.accounting.events import ADJACENCIES
 from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.options import command, option
-from privet.cli.output import answer
+from privet.cli.output import DATA, MODEL, PRIVACY, RUN, answer, table
 from privet.cli.running import load_dataset, settings
-from privet.cli.topics import DATA, MODEL, PRIVACY, RUN
 from privet.clipping import Flat
 from privet.data import DataSet, catalogue
 from privet.errors import InvalidArgumentError, count
@@ -40,13 +39,7 @@ _UNNAMED = "mlp"  # its defaults serve a model of which only the size is known
 
 @dataclass(frozen=True)
 class _Row:
-    """The prospects of a training at one ε.
-
-    Args:
-        model: name of the network; None if it is not known.
-        found: its figures.
-        seconds: predicted time of all steps on this machine; None if it was not measured.
-    """
+    """The prospects of a training at one ε, with the time of all steps on this machine if it was measured."""
 
     model: str | None
     found: Feasibility
@@ -183,8 +176,8 @@ def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
     found = rows[0].found
     who = f"{name}: {found.examples:,} examples" if name else f"{found.examples:,} examples"
     head = f"{who}, δ = {given.delta:g} ({given.adjacency}), {given.sampling} sampling"
-    table = [("ε", "model", "parameters", "batch", "steps", "noise multiplier", "signal", "share of ε", "seconds")]
-    table += [
+    lines = [("ε", "model", "parameters", "batch", "steps", "noise multiplier", "signal", "share of ε", "seconds")]
+    lines += [
         (
             f"{row.found.epsilon:.4g}", row.model or "—", f"{row.found.parameters:,}", f"{row.found.batch_size:,.6g}",
             f"{row.found.steps:,}", f"{row.found.noise_multiplier:.4g}", format_signal(row.found.signal),
@@ -193,14 +186,12 @@ def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
         )
         for row in rows
     ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)) for line in table]
     legend = (
         "Signal: largest distance of the sum of all releases from zero, in standard deviations of its noise.",
         f"Below {HOPELESS:g} training learns next to nothing; {WEAK:g} keep about half of the possible accuracy, 300 nearly all.",
         "Share of ε: what these batches use of the signal that full batches have at this ε.",
     )
-    return "\n".join((head, "", *lines, "", *legend, *_list_warnings(rows)))
+    return "\n".join((head, "", *table(lines), "", *legend, *_list_warnings(rows)))
 
 
 def _list_warnings(rows: Sequence[_Row]) -> Iterator[str]:

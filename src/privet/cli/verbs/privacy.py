@@ -5,29 +5,32 @@ from __future__ import annotations
 __all__ = ["EpsilonOptions", "MultiplierOptions", "StepsOptions", "epsilon", "noise", "steps"]
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
-from privet.accounting import compare
+from privet.accounting import compare, edgeworth, read_composition, zcdp
+from privet.accounting.coverage import accountants_of, as_accounted
+from privet.accounting.events import Event
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
-from privet.accounting.guarantee.verification import verify_epsilon
+from privet.accounting.guarantee.verification import Verification, verify_epsilon
 from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.accounting.rounding import format_up
 from privet.cli import parts
-from privet.cli.compositions import answer_composition
-from privet.cli.options import QuestionOptions, as_option, command, option
-from privet.cli.output import answer
-from privet.cli.topics import PRIVACY, SAMPLING
+from privet.cli.options import QuestionOptions, command, option
+from privet.cli.output import PRIVACY, SAMPLING, answer, as_option
 from privet.errors import InvalidArgumentError, PrivetError, choice
 from privet.noise import Gaussian
 from privet.plan import PrivacyMechanism
 
 # Points of the curve δ(ε) in the prose; the JSON output has all.
 _POINTS = 6
+# False positive rates at which the trade-off curve is reported.
+_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.1, 31), np.linspace(0.11, 1.0, 90)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,19 +77,25 @@ def epsilon(context: typer.Context, given: EpsilonOptions) -> None:
     Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
     """
     del context
-    if given.composition is not None:
-        _refuse_beside_a_composition(given)
-        answer_composition(
-            given.composition, delta=given.delta, adjacency=given.adjacency, accountant=given.accountant,
-            comparison=given.comparison, figure=given.figure, verify=given.verify, json=given.json,
-        )  # fmt: skip
-        return
+    choice("--accountant", given.accountant, ACCOUNTANTS)
+    values, said, opinion = (_of_a_training if given.composition is None else _of_a_composition)(given)
+    if opinion is not None:
+        values |= opinion.to_dict()
+        said.append(str(opinion))
+    answer(given.json, values, "\n".join(said))
+    if opinion is not None and opinion.agrees is False:
+        raise PrivetError(f"verification failed: {opinion}")
+
+
+_Answer = tuple[dict[str, Any], list[str], Verification | None]  # values, prose, and the second opinion
+
+
+def _of_a_training(given: EpsilonOptions) -> _Answer:
     _require(
         given, "examples", "batch_size", "noise_multiplier", "delta", fix="Or list the releases in a file, for --composition."
     )
     plan = _ask(given, given.noise_multiplier)
     accountant, adjacency, delta = given.accountant, plan.adjacency, plan.delta
-    choice("--accountant", accountant, ACCOUNTANTS)
     spent = plan.epsilon(accountant)
     values: dict[str, Any] = {
         "epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant],
@@ -95,23 +104,73 @@ def epsilon(context: typer.Context, given: EpsilonOptions) -> None:
     if given.explain:
         meaning = tradeoff.meaning(plan.events(), adjacency=adjacency, delta=delta)
         values |= meaning.to_dict()
-        said.append(f"What it means: {explain_meaning(meaning, str(plan.unit), adjacency)}\n{_pairs(meaning.profile)}")
+        said += ["", f"What it means: {explain_meaning(meaning, str(plan.unit), adjacency)}", _pairs(meaning.profile)]
     if given.comparison:
-        table = compare(plan)
-        values["comparison"] = table.to_dict()["rows"]
-        said.append(str(table))
+        shown = compare(plan)
+        values["comparison"] = shown.to_dict()["rows"]
+        said += ["", str(shown), ""]
     if given.figure is not None:
         from privet.report import draw_comparison
 
         values["figure"] = str(draw_comparison(plan, given.figure))
         said.append(f"Figure: {given.figure.resolve().as_uri()}")
     opinion = verify_epsilon(plan.events(), epsilon=spent, delta=delta, adjacency=adjacency) if given.verify else None
-    if opinion is not None:
-        values |= opinion.to_dict()
-        said.append(str(opinion))
-    answer(given.json, values, "\n\n".join(said))
-    if opinion is not None and opinion.agrees is False:
-        raise PrivetError(f"verification failed: {opinion}")
+    return values, said, opinion
+
+
+def _of_a_composition(given: EpsilonOptions) -> _Answer:
+    """Return ε, the trade-off curve and ρ of the releases that are written in a file."""
+    assert given.composition is not None
+    names = ("examples", "batch_size", "noise_multiplier", "steps", "epochs", "sampling", "unit")
+    defaults = {each.name: each.default for each in fields(given)}
+    if beside := [as_option(name) for name in names if getattr(given, name) != defaults[name]]:
+        raise InvalidArgumentError(
+            "--composition", ", ".join(beside), "given without options that describe a training run",
+            "The file lists all releases.",
+        )  # fmt: skip
+    read, accountant = read_composition(given.composition), given.accountant
+    delta, adjacency = read.delta if given.delta is None else given.delta, given.adjacency or read.adjacency
+    if delta is None:
+        raise InvalidArgumentError("--delta", None, "given, here or in the file", "It is usually well below 1 / examples.")
+    asked = replace(read, delta=delta, adjacency=adjacency)
+    spent, privacy = asked.epsilon(accountant), tradeoff.profile(asked.releases, adjacency=adjacency, delta=delta)
+    try:
+        rho = zcdp.rho(asked.releases, adjacency)
+    except InvalidArgumentError:  # not known for a release
+        rho = math.inf
+    values: dict[str, Any] = {
+        "epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant],
+        "adjacency": adjacency, "releases": asked.number, "rho": rho if math.isfinite(rho) else None,
+    }  # fmt: skip
+    known = f"({adjacency}; {accountant}: {DIRECTIONS[accountant]})"
+    said = [f"ε = {format_up(spent, 6)} at δ = {delta:g} for {asked.number:,} releases {known}"]
+    if accountant == "edgeworth":
+        events = [event for event in as_accounted(asked.releases, adjacency, "edgeworth") if isinstance(event, Event)]
+        low, high = edgeworth.interval(events, delta, adjacency)
+        values["interval"] = [low, "inf" if high == math.inf else high]
+        said.append(f"The true ε lies between {low:.4g} and {format_up(high)} (finite-sample bounds of the expansion)")
+    if math.isfinite(rho):
+        said.append(f"ρ = {format_up(rho)} (zero-concentrated, without amplification)")
+    values |= tradeoff.interpret(privacy).to_dict()
+    missed = tradeoff.false_negative_rate(privacy, _RATES)
+    values["trade_off"] = {"false_positive_rate": _RATES.tolist(), "false_negative_rate": missed.tolist()}
+    points = ", ".join(f"{rate:g}: {tradeoff.false_negative_rate(privacy, rate):.4f}" for rate in (0.001, 0.01, 0.1, 0.5))
+    said.append(f"Lowest false negative rate of any attack, by false positive rate: {points}")
+    if given.comparison:
+        covering = [name for name in ACCOUNTANTS if all(name in accountants_of(release) for release in asked.releases)]
+        found = {name: asked.epsilon(name) for name in covering}
+        values["comparison"] = [
+            {"accountant": name, "epsilon": "inf" if value == math.inf else value, "direction": DIRECTIONS[name]}
+            for name, value in found.items()
+        ]
+        said += [f"{name:<10} {format_up(value)}  {DIRECTIONS[name]}" for name, value in found.items()]
+    if given.figure is not None:
+        from privet.report import draw_trade_off
+
+        values["figure"] = str(draw_trade_off(privacy, given.figure))
+        said.append(f"Figure: {given.figure.resolve().as_uri()}")
+    opinion = verify_epsilon(asked.releases, epsilon=spent, delta=delta, adjacency=adjacency) if given.verify else None
+    return values, said, opinion
 
 
 def _ask(given: LengthQuestion, multiplier: float | None) -> PrivacyMechanism:
@@ -126,16 +185,6 @@ def _require(given: object, *names: str, fix: str = "") -> None:
     for name in names:
         if getattr(given, name) is None:
             raise InvalidArgumentError(as_option(name), None, "given", fix)
-
-
-def _refuse_beside_a_composition(given: EpsilonOptions) -> None:
-    names = ("examples", "batch_size", "noise_multiplier", "steps", "epochs", "sampling", "unit")
-    defaults = {each.name: each.default for each in fields(given)}
-    if beside := [as_option(name) for name in names if getattr(given, name) != defaults[name]]:
-        raise InvalidArgumentError(
-            "--composition", ", ".join(beside), "given without options that describe a training run",
-            "The file lists all releases.",
-        )  # fmt: skip
 
 
 @command(MultiplierOptions)

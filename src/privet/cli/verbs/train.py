@@ -15,8 +15,8 @@ from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, parts_from_config, plan_from_config
 from privet.cli.options import command, option
+from privet.cli.output import DATA, MODEL, PRIVACY, RUN
 from privet.cli.running import check_before, load_dataset, resume_run, settings, start_run
-from privet.cli.topics import DATA, MODEL, PRIVACY, RUN
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
 from privet.noise import Banded
@@ -32,10 +32,8 @@ _HEAVY_BALL = ("sgd", "heavy-ball")  # optimizers whose momentum correlated nois
 class TrainOptions(
     options.RunOptions,
     ConfigOptions,
-    options.MomentumOptions,
     options.SparsityOptions,
-    options.NoiseOptions,
-    options.ProjectionOptions,
+    options.MechanismOptions,
     options.ClippingOptions,
     options.LengthOptions,
     options.BudgetOptions,
