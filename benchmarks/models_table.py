@@ -22,7 +22,7 @@ from torch import nn
 
 import privet
 from benchmarks.architectures import ARCHITECTURES, LLAMA, Architecture
-from privet.cost.timing import alternating, paired_ratio
+from privet.cost import alternating, paired_ratio
 from privet.errors import PrivetError, PrivetWarning
 
 BATCH, ROUNDS, RATE = 16, 11, 1e-3

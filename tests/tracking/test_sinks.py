@@ -13,8 +13,8 @@ from torch.utils.data import TensorDataset
 import privet
 from privet import tracking
 from privet.errors import InvalidArgumentError, PrivetWarning
+from privet.tracking.services import SINKS, make_sink
 from privet.tracking.sink import Sink
-from privet.tracking.sinks import SINKS, make_sink
 
 N, STEPS = 30, 6
 SENT = {"epsilon", "learning_rate", "sensitivity", "seconds"}
@@ -201,6 +201,6 @@ def test_no_library_is_imported_before_it_is_used():
 
 
 def test_the_events_of_tensorboard_stay_where_they_were_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("privet.tracking.tensorboard.check_installed", lambda *names: None)
+    monkeypatch.setattr("privet.tracking.services._check_installed", lambda *names: None)
     monkeypatch.chdir(tmp_path)
     assert tracking.TensorBoard("events")._directory == tmp_path / "events"

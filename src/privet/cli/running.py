@@ -26,7 +26,7 @@ from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.runs.run import Outcome, state
 from privet.tables import Schema
-from privet.tracking.sinks import make_sink, open_sinks
+from privet.tracking.services import make_sink, open_sinks
 from privet.training.directory import check_empty
 
 

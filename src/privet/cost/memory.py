@@ -22,17 +22,10 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")  # se
 
 
 def peak_of(step: TimedStep, steps: int = _STEPS, device: torch.device | None = None) -> float:
-    """Return the peak memory of some steps above the memory in use before, in MB.
+    """Return the peak memory of some steps above the memory in use before, in MB; on the CPU, or on a device if given.
 
-    On a CPU, this is the memory of this process, which should be a fresh one such as `peak_elsewhere` starts.
-
-    Args:
-        step: the step.
-        steps: number of steps, ≥ 1.
-        device: device whose memory is measured; None for the CPU.
-
-    Raises:
-        PrivetError: the system does not report the peak memory of a process; only Linux does.
+    On a CPU, this is the memory of this process, which should be a fresh one such as `peak_elsewhere` starts. Only Linux
+    reports it; elsewhere this raises a PrivetError.
     """
     # Optimizers import this large module at first use; its memory does not belong to a step.
     importlib.import_module("torch._dynamo")
@@ -61,14 +54,7 @@ def peak_is_measurable() -> bool:
 
 
 def peak_elsewhere(command: Sequence[str]) -> float:
-    """Run a command in a fresh process that returns freed memory at once; return the last number that it prints.
-
-    Args:
-        command: program and arguments; it prints the result of `peak_of` last.
-
-    Raises:
-        PrivetError: the command fails; the message quotes its last line.
-    """
+    """Run a command in a fresh process that returns freed memory at once; return the last number that it prints."""
     ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | _UNCACHED, check=False)
     if ended.returncode:
         last = (ended.stderr.strip() or "no message").splitlines()[-1]

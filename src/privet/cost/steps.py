@@ -1,14 +1,17 @@
-"""Training steps to compare: plain, clipped without noise, and private.
+"""Training steps to compare: plain, clipped without noise, and private; and their times, taken in alternation.
 
-All of them use the same batch, read it from memory, and end with the optimizer's step.
+All of them use the same batch, read it from memory, and end with the optimizer's step. Other load on the machine affects steps
+that alternate alike.
 """
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "TimedStep", "step_of"]
+__all__ = ["KINDS", "TimedStep", "alternating", "paired_ratio", "step_of"]
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -63,11 +66,9 @@ def step_of(
 
     Args:
         kind: "plain", "clipped" (private training without noise) or "private".
-        model: any trainable module; it is not changed.
-        loss_fn: (model, batch) → (B,) losses.
         batch: tree of tensors with one entry per example, B in all; they go through the model at once.
         rule: clipping rule of the kinds "clipped" and "private".
-        probe_batch: public batch for the check before the first step, as for `privet.Reading`, or None.
+        probe_batch: as for `privet.Reading`.
 
     Raises:
         UnsupportedModelError: the model or loss cannot be trained privately; never in the kind "plain".
@@ -110,3 +111,31 @@ def _synchronize(step: TimedStep, device: torch.device) -> TimedStep:
         torch.cuda.synchronize(device)
 
     return step_and_wait
+
+
+def alternating(
+    steps: Mapping[str, TimedStep], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Return name → seconds in each round of steps in alternation, after one of each to warm up.
+
+    The clock is in seconds; `time.process_time` excludes other processes.
+    """
+    for step in steps.values():
+        step()
+    taken = [{name: _seconds(step, clock) for name, step in steps.items()} for _ in range(rounds)]
+    return {name: [times[name] for times in taken] for name in steps}
+
+
+def paired_ratio(times: Sequence[float], base: Sequence[float]) -> float:
+    """Return the median over rounds of the ratio of two step times.
+
+    >>> paired_ratio([3.0, 8.0, 5.0], [1.0, 4.0, 2.0])
+    2.5
+    """
+    return statistics.median(time / reference for time, reference in zip(times, base, strict=True))
+
+
+def _seconds(step: TimedStep, clock: Callable[[], float]) -> float:
+    start = clock()
+    step()
+    return clock() - start

@@ -3,12 +3,6 @@
 Each sink is a `privet.Callback`. Its library is an extra, imported when the sink is made: `pip install 'privet[tensorboard]'`.
 """
 
-from privet.tracking.mlflow import MLflow
-from privet.tracking.tensorboard import TensorBoard
-from privet.tracking.wandb import WandB
+from privet.tracking.services import MLflow, TensorBoard, WandB
 
-__all__ = [
-    "MLflow",
-    "TensorBoard",
-    "WandB",
-]
+__all__ = ["MLflow", "TensorBoard", "WandB"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Sink", "check_installed"]
+__all__ = ["Sink"]
 
-import importlib.util
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 
-from privet.errors import InvalidArgumentError, PrivetWarning, count
+from privet.errors import PrivetWarning, count
 from privet.training import Callback, Step
 
 _POINTS = 100
@@ -80,15 +79,3 @@ class Sink(Callback):
                 PrivetWarning,
                 stacklevel=3,
             )
-
-
-def check_installed(sink: str, package: str, extra: str) -> None:
-    """Refuse a sink whose library is not installed.
-
-    Raises:
-        InvalidArgumentError: says how to install it.
-    """
-    if importlib.util.find_spec(package) is None:
-        raise InvalidArgumentError(
-            "sink", sink, f"one whose library is installed ({package} is not)", f"Install it: pip install 'privet[{extra}]'."
-        )
