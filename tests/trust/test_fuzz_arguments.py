@@ -27,7 +27,7 @@ COMMANDS = [line.split() for line in (
 )]  # fmt: skip
 
 
-@fuzzed(150)
+@fuzzed(60)
 @given(st.sampled_from(COMMANDS).flatmap(misspelt))
 def test_any_words_are_answered_or_refused(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("words")

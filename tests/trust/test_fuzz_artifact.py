@@ -55,7 +55,7 @@ def test_a_damaged_file_is_refused_or_answers(run, tmp_path_factory, name):
     whole = (run / "run" / "model" / name).read_bytes()
     altering = altered(json.loads(whole)).map(lambda value: json.dumps(value).encode()) if name == "model.json" else st.nothing()
 
-    @fuzzed(60)
+    @fuzzed(25)
     @given(damaged(whole) | altering)
     def hold(content):
         folder = tmp_path_factory.mktemp("damaged")
@@ -71,7 +71,7 @@ def test_a_damaged_file_is_refused_or_answers(run, tmp_path_factory, name):
 
 
 def test_damaged_rows_are_refused_or_answered(run, tmp_path_factory):
-    @fuzzed(60)
+    @fuzzed(25)
     @given(damaged(ROWS.encode()), st.sampled_from(["refuse", "as-schema"]))
     def hold(content, misfits):
         folder = tmp_path_factory.mktemp("rows")

@@ -69,13 +69,13 @@ def loaded_or_refused(path, content, **options):
         assert set(found.test.tensors[1].tolist()) <= set(range(found.classes))
 
 
-@fuzzed(150)
+@fuzzed(60)
 @given(st.booleans().flatmap(lambda packed: damaged(saved(packed, x_train=X, y_train=Y, x_test=X, y_test=Y))))
 def test_a_damaged_npz(tmp_path_factory, content):
     loaded_or_refused(tmp_path_factory.mktemp("npz") / "mine.npz", content, classes=3)
 
 
-@fuzzed(150)
+@fuzzed(60)
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(("x_train", "y_train", "x_test", "y_test", "who", "odd"), ARRAYS)))
 def test_an_npz_with_other_arrays(tmp_path_factory, arrays):
     whole = {"x_train": X, "y_train": Y} | arrays
@@ -108,7 +108,7 @@ def test_a_pickle_in_an_npz_is_never_read(tmp_path, where):
 def test_a_damaged_table(tmp_path_factory, ending):
     packed = ending.endswith("gz")
 
-    @fuzzed(100)
+    @fuzzed(40)
     @given(st.one_of(damaged(gzip.compress(CSV)), damaged(CSV).map(gzip.compress)) if packed else damaged(CSV))
     def hold(content):
         path = tmp_path_factory.mktemp("csv") / f"mine.{ending}"
@@ -118,7 +118,7 @@ def test_a_damaged_table(tmp_path_factory, ending):
     hold()
 
 
-@fuzzed(200)
+@fuzzed(80)
 @given(damaged(idx.encode(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))))
 def test_a_damaged_idx_file(content):
     try:

@@ -166,7 +166,7 @@ def test_every_odd_part_is_answered(part, tmp_path):
 
 
 def test_files_of_other_parts_are_answered(tmp_path):
-    @fuzzed(20)
+    @fuzzed(8)
     @given(files())
     def hold(text):
         checked(tmp_path, text.encode())
@@ -175,7 +175,7 @@ def test_files_of_other_parts_are_answered(tmp_path):
 
 
 def test_damaged_files_are_answered(tmp_path):
-    @fuzzed(20)
+    @fuzzed(8)
     @given(damaged((HEADER + "\n".join(WELL.values())).encode()))
     def hold(content):
         checked(tmp_path, content)

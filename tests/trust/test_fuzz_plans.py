@@ -89,7 +89,7 @@ def taken_or_refused(make):
     return None
 
 
-@fuzzed(300)
+@fuzzed(40)
 @given(st.sampled_from(PLANS).flatmap(lambda plan: altered(plan.to_dict())))
 def test_a_plan_with_other_fields_is_a_plan_or_refused(value):
     plan = taken_or_refused(lambda: Plan.from_json(text(value)))
@@ -97,7 +97,7 @@ def test_a_plan_with_other_fields_is_a_plan_or_refused(value):
         assert Plan.from_json(plan.to_json()).to_json() == plan.to_json()
 
 
-@fuzzed(20)
+@fuzzed(10)
 @given(damaged(PLANS[1].to_json(indent=2).encode()))
 def test_a_damaged_plan_file_is_audited_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("plan") / "plan.json"
@@ -109,7 +109,7 @@ def test_a_damaged_plan_file_is_audited_or_refused(tmp_path_factory, content):
 
 @pytest.mark.parametrize(("ending", "written"), [("toml", toml_document), ("json", text)])
 def test_options_from_a_file_are_taken_or_refused(tmp_path_factory, monkeypatch, ending, written):
-    @fuzzed(25)
+    @fuzzed(12)
     @given(st.one_of(
         altered(OPTIONS).map(lambda value: written(value).encode("utf-8", "surrogatepass")),
         altered({**OPTIONS, "plan": PLANS[0].to_dict()}).map(lambda value: written(value).encode("utf-8", "surrogatepass")),
@@ -125,7 +125,7 @@ def test_options_from_a_file_are_taken_or_refused(tmp_path_factory, monkeypatch,
     hold()
 
 
-@fuzzed(100)
+@fuzzed(40)
 @given(st.one_of(
     altered(RECIPE).map(lambda value: toml_document(value).encode("utf-8", "surrogatepass")),
     damaged(toml_document(RECIPE).encode()),

@@ -122,7 +122,7 @@ def test_a_damaged_ledger_never_counts_less(run, tmp_path_factory):
     path = run / "run" / "ledger"
     whole, known = path.read_bytes(), read_history(path)[0]
 
-    @fuzzed(300)
+    @fuzzed(100)
     @given(damaged(whole))
     def hold(content):
         other = tmp_path_factory.mktemp("ledger") / "ledger"
@@ -139,7 +139,7 @@ def test_a_damaged_ledger_never_counts_less(run, tmp_path_factory):
 def test_a_run_with_a_damaged_ledger_is_refused_or_counts_everything(run, tmp_path_factory):
     whole = (run / "run" / "ledger").read_bytes()
 
-    @fuzzed(15)
+    @fuzzed(8)
     @given(damaged(whole))
     def hold(content):
         spent = resumed(copy_of(run, tmp_path_factory, "ledger", content))
@@ -152,7 +152,7 @@ def test_records_that_make_no_sense_are_refused(run, tmp_path_factory):
     whole = (run / "run" / "ledger").read_bytes()
     records = [json.loads(line[9:]) for line in whole.splitlines()]
 
-    @fuzzed(25)
+    @fuzzed(10)
     @given(altered(records).filter(lambda value: isinstance(value, list)))
     def hold(value):
         folder = copy_of(run, tmp_path_factory, "ledger", relined(whole, lambda _: value))
@@ -170,7 +170,7 @@ def test_a_damaged_budget_or_anchor_is_refused_or_counts_everything(run, tmp_pat
     records = [json.loads(line[9:]) for line in whole.splitlines()]
     original = read_history(run / "run" / "ledger")[0]
 
-    @fuzzed(15)
+    @fuzzed(8)
     @given(st.one_of(damaged(whole), altered(records).map(
         lambda value: relined(whole, lambda _: value if isinstance(value, list) else [value]))))  # fmt: skip
     def hold(content):
@@ -190,7 +190,7 @@ def test_a_damaged_budget_or_anchor_is_refused_or_counts_everything(run, tmp_pat
 def test_a_damaged_checkpoint_is_passed_over_or_refused(run, tmp_path_factory):
     whole = (run / "run" / checkpoint.NAME).read_bytes()
 
-    @fuzzed(15)
+    @fuzzed(8)
     @given(damaged(whole))
     def hold(content):
         spent = resumed(copy_of(run, tmp_path_factory, checkpoint.NAME, content))
@@ -203,7 +203,7 @@ def test_a_checkpoint_of_other_values_is_passed_over_or_refused(run, tmp_path_fa
     state = checkpoint.read(run / "run" / checkpoint.NAME)
     odd = [None, -1, True, 2**70, "x", float("nan"), [], {}, torch.zeros(2), torch.tensor(float("nan")), {"x": 1}, (1,)]
 
-    @fuzzed(20)
+    @fuzzed(10)
     @given(st.sampled_from(sorted(state)), st.sampled_from(odd), st.booleans())
     def hold(name, value, inside):
         changed = dict(state)
@@ -242,7 +242,7 @@ def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_fac
         damaged(whole), altered(values).map(lambda value: json.dumps(value).encode())
     )  # fmt: skip
 
-    @fuzzed(3)
+    @fuzzed(2)
     @given(others)
     def hold(content):
         folder = tmp_path_factory.mktemp("finished")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["announce", "format_full", "format_quiet", "format_summary", "print_outcome", "shown_settings"]
+__all__ = ["announce", "format_full", "format_summary", "print_outcome", "shown_settings"]
 
 import math
 import sys
@@ -16,7 +16,7 @@ from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.plain import to_plain
 from privet.federated import Communication
 from privet.plan import Plan
-from privet.report.estimates import Estimate, headline, list_estimates, list_released
+from privet.report.estimates import headline, list_estimates, list_released
 from privet.report.numbers import format_bytes
 from privet.runs.config import Setup
 from privet.runs.run import Outcome
@@ -44,8 +44,8 @@ def announce(forecast: Feasibility, *, quiet: bool) -> None:
 
 def print_outcome(outcome: Outcome, given: RunOptions) -> None:
     """Print the results of a finished run: as JSON, or in the form that was asked for."""
-    format_outcome = format_full if given.full else format_quiet if given.quiet else format_summary
-    guarantee, evaluation = outcome.guarantee, outcome.evaluation
+    guarantee, evaluation, held_out = outcome.guarantee, outcome.evaluation, outcome.held_out
+    quiet = f"{outcome.directory}  ε = {format_up(guarantee.epsilon)}"
     answer(
         given.json,
         {
@@ -55,13 +55,22 @@ def print_outcome(outcome: Outcome, given: RunOptions) -> None:
             "test_examples": evaluation and evaluation.examples,
             "test_data": outcome.test_data,
             "test_intervals": evaluation and to_plain(evaluation.intervals),
-            **_list_held_out(outcome),
+            **({} if held_out is None else {f"holdout_{name}": value for name, value in held_out.metrics.items()}),
+            **(
+                {}
+                if held_out is None
+                else {
+                    "holdout_intervals": to_plain(held_out.intervals),
+                    "holdout_examples": held_out.examples,
+                    "holdout_epsilon": held_out.epsilon,
+                }
+            ),
             **({} if outcome.communication is None else {"communication": outcome.communication.to_dict()}),
             "steps": guarantee.steps,
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
         },
-        format_outcome(outcome),
+        format_full(outcome) if given.full else quiet if given.quiet else format_summary(outcome),
     )
 
 
@@ -85,11 +94,6 @@ def format_full(outcome: Outcome) -> str:
     return f"{outcome.guarantee}\n\n{measured}\n\nTraining took {outcome.seconds:.0f} s. Report: {where}"
 
 
-def format_quiet(outcome: Outcome) -> str:
-    """Return the directory and ε, in one line."""
-    return f"{outcome.directory}  ε = {format_up(outcome.guarantee.epsilon)}"
-
-
 def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
     if math.isinf(guarantee.epsilon):
         yield "NO PRIVACY (ε = ∞): " + ("; ".join(guarantee.reasons) or "the released values have no privacy bound") + "."
@@ -106,7 +110,8 @@ def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
 def _result_lines(outcome: Outcome) -> Iterator[str]:
     evaluation, held_out = outcome.evaluation, outcome.held_out
     if evaluation is not None:
-        yield f"{_format(headline(evaluation))} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+        shown = headline(evaluation)
+        yield f"{shown.name} {shown.with_interval} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
     if held_out is not None:
         yield _format_held_out(held_out)
     if evaluation is None and held_out is None:
@@ -117,11 +122,11 @@ def _result_lines(outcome: Outcome) -> Iterator[str]:
 
 def _default_lines(outcome: Outcome) -> Iterator[str]:
     """Yield the settings that were not given, with the words of their options."""
-    if outcome.defaults:
-        words = (
-            f"{name.replace('_', ' ')} {value if isinstance(value, str) else format(value, ',.3g' if value < 1000 else ',.0f')}"
-            for name, value in outcome.defaults.items()
-        )
+
+    def shown(value: str | float) -> str:
+        return value if isinstance(value, str) else format(value, ",.3g" if value < 1000 else ",.0f")
+
+    if words := [f"{name.replace('_', ' ')} {shown(value)}" for name, value in outcome.defaults.items()]:
         yield f"Chosen by default: {', '.join(words)}"
 
 
@@ -144,10 +149,6 @@ def _format_held_out(found: HeldOutEstimate) -> str:
     )
 
 
-def _format(estimate: Estimate, width: int = 0) -> str:
-    return f"{estimate.name:{width}} {estimate.with_interval}"
-
-
 def _warning_lines(guarantee: Guarantee, room: int) -> Iterator[str]:
     """Yield at most `room` lines, of which the last counts the warnings that do not fit."""
     shown = guarantee.warnings if len(guarantee.warnings) <= room else guarantee.warnings[: room - 1]
@@ -163,20 +164,7 @@ def _format_table(evaluation: Evaluation | RegressionEvaluation, test_data: str 
     width = max(len(estimate.name) for estimate in found) + 1
     origin = f" ({test_data})" if test_data else ""
     head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% intervals:"
-    return "\n".join((head, *(f"  {_format(estimate, width)}" for estimate in found)))
-
-
-def _list_held_out(outcome: Outcome) -> dict[str, object]:
-    """Return the released result on held-out data for the JSON output; nothing without one."""
-    found = outcome.held_out
-    if found is None:
-        return {}
-    return {
-        **{f"holdout_{name}": value for name, value in found.metrics.items()},
-        "holdout_intervals": to_plain(found.intervals),
-        "holdout_examples": found.examples,
-        "holdout_epsilon": found.epsilon,
-    }
+    return "\n".join((head, *(f"  {estimate.name:{width}} {estimate.with_interval}" for estimate in found)))
 
 
 def shown_settings(setup: Setup, plan: Plan) -> dict[str, str | float]:

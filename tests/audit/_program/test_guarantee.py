@@ -55,8 +55,9 @@ def subject(model=None, rule=None, loss=loss_fn, examples=6):
     return AuditedProgram(model, loss, plan, batch=(torch.randn(examples, 5), torch.arange(examples) % 3))
 
 
-@pytest.mark.parametrize("family", guarantee.FAMILIES)
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize(("family", "rule"), [
+    ("ISOLATION", RULES[0]), *((family, rule) for family in guarantee.FAMILIES if family != "ISOLATION" for rule in RULES),
+], ids=str)  # fmt: skip
 def test_a_correct_model_passes_every_family(family, rule):
     found = guarantee.run_family(subject(nn.Linear(5, 3) if isinstance(rule, Projected) else None, rule), family)
     assert found or isinstance(rule, Projected)  # estimated norms bound no sum by itself

@@ -8,7 +8,7 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +53,9 @@ class _Case:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    def step(self, kind: str, rule: Rule) -> AbstractContextManager[cost.TimedStep]:
+        return cost.step_of(kind, self.model, self.loss_fn, self.batch, rule, self.probe_batch)
+
 
 def bench(
     file: Annotated[
@@ -93,15 +96,20 @@ def bench(
         if peak_of is not None:
             peak = _measure_peak(cases[0], choice("--peak-of", peak_of, cost.KINDS), rule)
         else:
-            kinds = cost.KINDS if memory and _can_measure_peak(cases[0].device) else ()
+            measurable = {"cuda": True, "cpu": sys.platform == "linux"}.get(cases[0].device.type, False)
+            kinds = cost.KINDS if memory and measurable else ()
             with progress_of_parts(len(cases) * (1 + len(kinds)), quiet=quiet) as begin:
                 for case in cases:
                     begin(f"{case.name}: time")
-                    times = _measure_times(case, rule, rounds)
+                    with ExitStack() as steps:
+                        times = cost.alternating(
+                            {kind: steps.enter_context(case.step(kind, rule)) for kind in cost.KINDS}, rounds
+                        )
                     peaks = {}
                     for kind in kinds:
                         begin(f"{case.name}: memory, {kind}")
-                        peaks[kind] = _measure_peak_in_subprocess(case, kind, clipping, style)
+                        chosen = ("--clipping", clipping, "--style", style, "--peak-of", kind)
+                        peaks[kind] = cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
                     found.append(_summarize(case, times, peaks))
     if peak_of is not None:
         print(peak)
@@ -144,29 +152,11 @@ def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
     return _Case(name, network.to(device), cross_entropy, tuple(part.to(device) for part in batch), arguments)
 
 
-def _enter_step(stack: ExitStack, case: _Case, kind: str, rule: Rule) -> cost.TimedStep:
-    return stack.enter_context(cost.step_of(kind, case.model, case.loss_fn, case.batch, rule, case.probe_batch))
-
-
-def _measure_times(case: _Case, rule: Rule, rounds: int) -> dict[str, list[float]]:
-    with ExitStack() as stack:
-        return cost.alternating({kind: _enter_step(stack, case, kind, rule) for kind in cost.KINDS}, rounds)
-
-
-def _can_measure_peak(device: torch.device) -> bool:
-    return device.type == "cuda" or (device.type == "cpu" and sys.platform == "linux")
-
-
 def _measure_peak(case: _Case, kind: str, rule: Rule) -> float:
-    with ExitStack() as stack:
-        warm_up = replace(case, batch=select_examples(case.batch, slice(_WARM_UP_EXAMPLES)))
-        _enter_step(stack, warm_up, "plain", rule)()  # memory that torch allocates at first use belongs to no kind of step
-        return cost.peak_of(_enter_step(stack, case, kind, rule), device=case.device)
-
-
-def _measure_peak_in_subprocess(case: _Case, kind: str, clipping: str, style: str) -> float:
-    chosen = ("--clipping", clipping, "--style", style, "--peak-of", kind)
-    return cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
+    warm_up = replace(case, batch=select_examples(case.batch, slice(_WARM_UP_EXAMPLES)))
+    with warm_up.step("plain", rule) as step, case.step(kind, rule) as measured:
+        step()  # memory that torch allocates at first use belongs to no kind of step
+        return cost.peak_of(measured, device=case.device)
 
 
 def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ __all__ = ["PlanOptions", "plan"]
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -161,14 +160,7 @@ def _time_step(setup: runs.Setup, dataset: DataSet, size: int) -> float:
     targets = torch.zeros(size, dtype=torch.float32 if dataset.classes is None else torch.long)
     batch = inputs.to(setup.device), targets.to(setup.device)
     with cost.step_of("private", setup.build_model(dataset), task.loss, batch, Flat(1.0)) as step:
-        step()
-        return statistics.median(_seconds(step) for _ in range(_TIMED))
-
-
-def _seconds(step: cost.TimedStep) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
+        return statistics.median(cost.alternating({"private": step}, _TIMED)["private"])
 
 
 def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
