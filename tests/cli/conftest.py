@@ -15,12 +15,13 @@ def no_report(request, monkeypatch):
 
 @pytest.fixture
 def prepared(capsys, monkeypatch):
-    """Return a function of the words of `privet train` that returns settings and plan of the run that it does not begin."""
+    """Return a function of the words of a training command that returns settings and plan of the run that it does not begin."""
     found = []
-    monkeypatch.setattr("privet.cli.verbs.train.start_run", lambda given, verb, start, *made: found.append(made[:2]))
+    for verb in ("train", "federate"):
+        monkeypatch.setattr(f"privet.cli.verbs.{verb}.start_run", lambda given, verb, start, *made: found.append(made[:2]))
 
-    def prepare(*words):
-        code, _, error = ask(capsys, "train", *words)
+    def prepare(*words, verb="train"):
+        code, _, error = ask(capsys, verb, *words)
         assert code == 0, error
         return found.pop()
 

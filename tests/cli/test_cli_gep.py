@@ -52,13 +52,11 @@ def test_options_describe_the_rule_and_statement_and_manifest_name_the_data(imag
     assert plan_in(tmp_path / "again") == plan_in(out)
 
 
-def test_defaults_and_a_residual_that_is_not_released(images, tmp_path, capsys):
-    code, error = train(capsys, images, "--public", DEAD_LEAVES, "--anchors", 9, "--residual-bound", 0, "--out", tmp_path / "a")
-    assert code == 0, error
-    found = plan_in(tmp_path / "a").clipping
+def test_defaults_and_a_residual_that_is_not_released(images, prepared):
+    words = ("--data", images, "--classes", CLASSES, "--model", "logistic", *QUICK, "--public", DEAD_LEAVES, "--anchors", 9)
+    found = prepared(*words, "--residual-bound", 0)[1].clipping
     assert (found.residual, found.anchors, found.dimensions, found.public) == (None, 9, 500, "dead-leaves")
-    code, error = train(capsys, images, "--public", DEAD_LEAVES, "--bound", 1.5, "--anchors", 9, "--out", tmp_path / "b")
-    assert plan_in(tmp_path / "b").clipping.residual.bound == pytest.approx(0.6)
+    assert prepared(*words, "--bound", 1.5)[1].clipping.residual.bound == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(("options", "message"), [

@@ -5,7 +5,7 @@ import json
 import pytest
 from asked import ask
 
-from privet import Plan, schedules
+from privet import schedules
 from privet._utils.registry import PARTS
 from privet.cli.parts import schedule
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
@@ -19,39 +19,31 @@ def run(capsys, *arguments):
     return ask(capsys, "train", *arguments)
 
 
-def trained(capsys, tmp_path, text, *options):
-    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
-    out = tmp_path / "run"
-    code, _, error = run(capsys, "--data", "digits", "--config", tmp_path / "mine.toml", "--out", out, "--quiet", *options)
-    assert code == 0, error
-    return Plan.from_json((out / "plan.json").read_text()), json.loads((out / "run.json").read_text())
-
-
-def test_tables_are_parts_of_the_plan_and_everything_else_keeps_its_default(capsys, tmp_path):
-    plan, setup = trained(
-        capsys, tmp_path,
+def test_tables_are_parts_of_the_plan_and_everything_else_keeps_its_default(prepared, tmp_path):
+    (tmp_path / "mine.toml").write_text(
         'model = "mlp"\nsteps = 3\nepsilon = 6\n'
         'sparsification = {kind = "Random", final_rate = 0.5, seed = 7}\n'
         'bound_schedule = {kind = "Piecewise", values = [1.0, 20.0], until = [0.5]}\n'
         'sampling = {kind = "Poisson", batch_size = 90}\n'
         '[clipping]\nkind = "Layerwise"\nnoise = "per group"\n'
-        'rules = [["hidden.*", {kind = "Flat", bound = 0.1}], [".*", {kind = "Flat", bound = 0.05}]]\n',
+        'rules = [["hidden.*", {kind = "Flat", bound = 0.1}], [".*", {kind = "Flat", bound = 0.05}]]\n', encoding="utf-8",
     )  # fmt: skip
+    setup, plan = prepared("--data", "digits", "--config", tmp_path / "mine.toml", "--quiet")
     assert plan.clipping == Layerwise(rules=((r"hidden.*", Flat(0.1)), (".*", Flat(0.05))), noise="per group")
     assert plan.sparsification == Random(0.5, seed=7)
     assert plan.bound_schedule == schedules.Piecewise((1.0, 20.0), (0.5,))
     assert plan.sampling.batch_size == 90
     assert 5.9 < plan.epsilon() <= 6
-    assert not {"bound", "batch_size"} & setup["defaults"].keys()
-    assert "learning_rate" in setup["defaults"]
+    assert not {"bound", "batch_size"} & setup.defaults.keys()
+    assert "learning_rate" in setup.defaults
 
 
-def test_a_noise_table_gives_the_noise(capsys, tmp_path):
-    plan, _ = trained(
-        capsys, tmp_path,
+def test_a_noise_table_gives_the_noise(prepared, tmp_path):
+    (tmp_path / "mine.toml").write_text(
         'model = "logistic"\nsteps = 3\nclipping = {kind = "AdaptiveQuantile", rule = {kind = "Flat", bound = 1.0}, '
-        'quantile = 0.3, learning_rate = 0.1}\nnoise = {kind = "Gaussian", multiplier = 4.0}\n',
+        'quantile = 0.3, learning_rate = 0.1}\nnoise = {kind = "Gaussian", multiplier = 4.0}\n', encoding="utf-8",
     )  # fmt: skip
+    _, plan = prepared("--data", "digits", "--config", tmp_path / "mine.toml", "--quiet")
     assert plan.noise_multiplier == 4.0
     assert plan.clipping == AdaptiveQuantile(Flat(1.0), quantile=0.3, learning_rate=0.1)
 

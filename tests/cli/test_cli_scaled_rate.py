@@ -1,7 +1,5 @@
 """`privet train --scale-from` moves the learning rate of another run along the diagonal of the scaling rule, or refuses."""
 
-import json
-
 import pytest
 from asked import ask
 
@@ -11,12 +9,6 @@ from privet.plan import Plan
 OPTIONS = (
     "--data", "digits", "--model", "logistic", "--delta", 1e-5, "--batch-size", 90, "--steps", 3, "--optimizer",
 )  # fmt: skip
-
-
-def trained(capsys, out, *words):
-    code, printed, error = ask(capsys, "train", *words, "--out", out)
-    assert code == 0, error
-    return json.loads((out / "run.json").read_text(encoding="utf-8")), printed
 
 
 def sigma(out):
@@ -35,29 +27,25 @@ def known(tmp_path_factory):
     return folder
 
 
-def test_the_noise_on_the_parameters_stays_that_of_the_known_run(known, capsys, tmp_path):
-    out, source = tmp_path / "run", known / "sgd"
+def test_the_noise_on_the_parameters_stays_that_of_the_known_run(known, prepared):
+    source = known / "sgd"
     words = (*OPTIONS, "sgd", "--epsilon", 0.7, "--bound", 0.05, "--momentum", 0.8, "--scale-from", source)
-    setup, printed = trained(capsys, out, *words)
-    assert sigma(out) > 1.5 * sigma(source)
-    assert setup["learning_rate"] == pytest.approx(0.7 * (0.2 / 0.05) * ((1 - 0.8) / (1 - 0.5)) * sigma(source) / sigma(out))
-    assert f"scaled from {source}" in printed
+    setup, plan = prepared(*words)
+    found, before = plan.noise_multiplier, sigma(source)
+    assert found > 1.5 * before
+    assert setup.learning_rate == pytest.approx(0.7 * (0.2 / 0.05) * ((1 - 0.8) / (1 - 0.5)) * before / found)
+    assert setup.defaults["scaled_from"] == str(source)
 
 
-def test_the_sensitivity_of_a_rule_is_its_bound(known, capsys, tmp_path):
-    setup, _ = trained(
-        capsys, tmp_path / "run", *OPTIONS, "sgd", "--noise-multiplier", sigma(known / "sgd"), "--bound", 0.2, "--momentum", 0.5,
-        "--style", "parameter", "--scale-from", known / "sgd",
-    )  # fmt: skip
-    plan = Plan.from_json((tmp_path / "run" / "plan.json").read_text(encoding="utf-8"))
-    assert setup["learning_rate"] == pytest.approx(0.7 * 0.2 / plan.clipping.sensitivity)
+def test_the_sensitivity_of_a_rule_is_its_bound(known, prepared):
+    words = ("--noise-multiplier", sigma(known / "sgd"), "--bound", 0.2, "--momentum", 0.5, "--style", "parameter")
+    setup, plan = prepared(*OPTIONS, "sgd", *words, "--scale-from", known / "sgd")
+    assert setup.learning_rate == pytest.approx(0.7 * 0.2 / plan.clipping.sensitivity)
 
 
-def test_adam_keeps_its_rate(known, capsys, tmp_path):
-    setup, _ = trained(
-        capsys, tmp_path / "run", *OPTIONS, "adam", "--epsilon", 0.7, "--bound", 0.05, "--scale-from", known / "adam"
-    )
-    assert setup["learning_rate"] == 0.7
+def test_adam_keeps_its_rate(known, prepared):
+    setup, _ = prepared(*OPTIONS, "adam", "--epsilon", 0.7, "--bound", 0.05, "--scale-from", known / "adam")
+    assert setup.learning_rate == 0.7
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 import csv
 import json
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -33,19 +30,6 @@ right = { kind = "number", lower = -3, upper = 3 }
 who = "user"
 """
 QUICK = ["--model", "logistic", "--rounds", ROUNDS, "--user-cap", 4, "--delta", "1e-3", "--quiet", "--json"]
-# Dies in the third round, when it has been paid for and its clients have been asked.
-KILLED = """
-import os, signal
-from privet.cli import main
-from privet.federated import Simulation
-gather = Simulation.gather
-def gather_or_die(population, told, cohort):
-    if told.number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return gather(population, told, cohort)
-Simulation.gather = gather_or_die
-main({arguments})
-"""
 
 
 def federate(capsys, *arguments):
@@ -123,12 +107,23 @@ def test_communication_is_that_of_the_expected_cohort(capsys, tmp_path, table):
     assert last["communicated_dense"] == sent["run"]["dense_up"] + sent["run"]["dense_down"]
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals of POSIX")
-def test_a_killed_run_goes_on_and_counts_the_round_that_was_lost(capsys, tmp_path, table):
-    arguments = ["federate", *table, *QUICK, "--epsilon", 8, "--out", tmp_path / "run"]
-    code = KILLED.format(arguments=list(map(str, arguments)))
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+def test_an_interrupted_run_goes_on_and_counts_the_round_that_was_lost(capsys, tmp_path, table, monkeypatch):
+    gather = Simulation.gather
+
+    def gather_or_stop(population, told, cohort):
+        """Stop in the third round, when it has been paid for and its clients have been asked."""
+        if told.number == 3:
+            raise KeyboardInterrupt
+        return gather(population, told, cohort)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulation, "gather", gather_or_stop)
+        code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 8, "--out", tmp_path / "run")
+    assert code == 130
+    assert f"privet federate --resume {tmp_path / 'run'}" in error
+    with pytest.raises(SystemExit):
+        main(["train", "--resume", str(tmp_path / "run")])
+    assert f"privet federate --resume {tmp_path / 'run'}" in capsys.readouterr().err
     assert runs.state(tmp_path / "run") == "unfinished"
     with pytest.raises(SystemExit):
         main(["ledger", "verify", str(tmp_path / "run"), "--json"])
@@ -142,15 +137,13 @@ def test_a_killed_run_goes_on_and_counts_the_round_that_was_lost(capsys, tmp_pat
     assert "already complete" in error
 
 
-def test_options_reach_plan_server_and_clients(capsys, tmp_path, table):
-    code, _, error = federate(
-        capsys, *table, *QUICK, "--epsilon", 8, "--out", tmp_path / "run", "--style", "parameter", "--adaptive-quantile", 0.5,
+def test_options_reach_plan_server_and_clients(prepared, table):
+    setup, plan = prepared(
+        *table, *QUICK, "--epsilon", 8, "--style", "parameter", "--adaptive-quantile", 0.5,
         "--bound", 0.3, "--server-optimizer", "momentum", "--server-learning-rate", 0.2, "--local-steps", 3,
-        "--local-batch-size", 2, "--local-learning-rate", 0.05, "--proximal", 0.01, "--full-weight", 3,
+        "--local-batch-size", 2, "--local-learning-rate", 0.05, "--proximal", 0.01, "--full-weight", 3, verb="federate",
     )  # fmt: skip
-    assert code == 0, error
-    assert plan_in(tmp_path / "run").clipping == AdaptiveQuantile(Layerwise(Flat(0.3), by="parameter"), quantile=0.5)
-    setup = runs.read_setup(tmp_path / "run", FederatedSetup)
+    assert plan.clipping == AdaptiveQuantile(Layerwise(Flat(0.3), by="parameter"), quantile=0.5)
     assert (setup.optimizer, setup.momentum, setup.learning_rate) == ("sgd", 0.9, 0.2)
     local = setup.local
     assert (local.learning_rate, local.steps, local.batch_size, local.proximal, local.full_weight) == (0.05, 3, 2, 0.01, 3)
@@ -175,14 +168,12 @@ def test_several_processes_train_the_same_clients(capsys, tmp_path, table):
     assert_equal_up_to_rounding(*weights)
 
 
-def test_users_of_an_array_are_the_clients(capsys, tmp_path):
+def test_users_of_an_array_are_the_clients(prepared, tmp_path):
     generator = np.random.default_rng(3)
     x, y = generator.normal(size=(90, 4)).astype(np.float32), generator.integers(0, 3, 90)
     np.savez(tmp_path / "arrays.npz", x_train=x, y_train=y, user_train=np.arange(90) % USERS)
     known = ["--data", tmp_path / "arrays.npz", "--classes", 3, "--user-column", "user_train"]
-    code, _, error = federate(capsys, *known, *QUICK, "--epsilon", 8, "--out", tmp_path / "run")
-    assert code == 0, error
-    assert plan_in(tmp_path / "run").examples == USERS
+    assert prepared(*known, *QUICK, "--epsilon", 8, verb="federate")[1].examples == USERS
 
 
 def test_what_cannot_be_is_refused_in_one_line(capsys, tmp_path, table):
@@ -204,27 +195,11 @@ def test_what_cannot_be_is_refused_in_one_line(capsys, tmp_path, table):
         assert not (tmp_path / "run").exists()
 
 
-def test_each_command_resumes_its_own_runs(capsys, tmp_path, table, monkeypatch):
-    def stop(population, told, cohort):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "gather", stop)
-        code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 8, "--out", tmp_path / "run")
-    assert code == 130
-    assert f"privet federate --resume {tmp_path / 'run'}" in error
-    with pytest.raises(SystemExit):
-        main(["train", "--resume", str(tmp_path / "run")])
-    assert f"privet federate --resume {tmp_path / 'run'}" in capsys.readouterr().err
-
-
-def test_options_and_parts_come_from_a_file(capsys, tmp_path, table):
+def test_options_and_parts_come_from_a_file(prepared, tmp_path, table):
     config = tmp_path / "run.toml"
     config.write_text('epsilon = 8\ncohort = 15\nlocal-steps = 2\nclipping = {kind = "Normalize", bound = 0.4}\n')
-    code, _, error = federate(capsys, *table, *QUICK, "--config", config, "--out", tmp_path / "run")
-    assert code == 0, error
-    plan, setup = plan_in(tmp_path / "run"), json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    assert (plan.clipping, plan.sampling, setup["local_steps"]) == (Normalize(0.4), Poisson(15.0), 2)
+    setup, plan = prepared(*table, *QUICK, "--config", config, verb="federate")
+    assert (plan.clipping, plan.sampling, setup.local_steps) == (Normalize(0.4), Poisson(15.0), 2)
     assert 7 < plan.epsilon() <= 8
 
 

@@ -108,7 +108,7 @@ def _of_a_training(given: EpsilonOptions) -> _Answer:
     if given.comparison:
         shown = compare(plan)
         values["comparison"] = shown.to_dict()["rows"]
-        said += ["", str(shown), ""]
+        said += ["", str(shown)]
     if given.figure is not None:
         from privet.report import draw_comparison
 
