@@ -103,7 +103,7 @@ def noise_checks(program: AuditedProgram) -> list[Check]:
     quiet, *loud = (program.first_step(model, program.singles, silent=silent) for silent in (True, False, False))
     scales = rule.noise_scales(tuple(quiet))
     common = float(program.first_step_plan(len(program.singles), silent=False).multipliers()[0]) * rule.sensitivity
-    most, places, parts = max(1, _COORDINATES // len(quiet)), {}, []
+    most, places, parts = max(1, _COORDINATES // len(quiet)), {}, list[Any]()
     for name, total in quiet.items():
         noises = [(one[name] - total).flatten()[:most] / (common * scales.get(name, 1.0)) for one in loud]
         start = sum(part.shape[1] for part in parts)
