@@ -103,12 +103,6 @@ class Last(Net):
         return self.outer(self.hidden(x).sum(1))
 model = Last()
 """,
-    "standardising over the batch in collate": """
-dataset = Items(items)
-def collate(items):
-    a, b = default_collate(items)
-    return a - a.mean(0), b
-""",
     "labels sorted in collate": """
 dataset = Items(items)
 def collate(items):
@@ -126,14 +120,6 @@ class Growing(Items):
         self.items[(index + 1) % N][0].add_(0.1)
         return super().__getitem__(index)
 dataset = Growing((a.clone(), b) for a, b in items)
-""",
-    "a data set that returns something else the second time": """
-class Worn(Items):
-    reads = 0
-    def __getitem__(self, index):
-        self.reads += 1
-        return self.items[index][0] / self.reads, self.items[index][1]
-dataset = Worn(items)
 """,
     "a cache of activations that the next example uses": """
 class Cache:
@@ -156,32 +142,9 @@ class Largest(Net):
         return self.outer(h / max(self.seen))
 model = Largest()
 """,
-    "an embedding with max_norm": """
-model = nn.Sequential(nn.Embedding(20, 6, max_norm=1.0), nn.Flatten(), nn.Linear(18, CLASSES))
-with torch.no_grad():
-    model[0].weight.mul_(5)
-dataset = TensorDataset(torch.randint(20, (N, 3)), y)
-""",
     "a loss that is a mean": """
 def loss_fn(model, batch):
     return F.cross_entropy(model(batch[0]), batch[1])
-""",
-    "a loss that is the mean of the batch, for every example": """
-def loss_fn(model, batch):
-    return F.cross_entropy(model(batch[0]), batch[1]).expand(len(batch[1]))
-""",
-    "batch norm in training mode": """
-model = nn.Sequential(nn.Linear(WIDTH, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES))
-""",
-    "a criterion with its own parameters": """
-class Centres(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.centres = nn.Parameter(torch.zeros(CLASSES, CLASSES))
-    def forward(self, model, batch):
-        z = model(batch[0])
-        return F.cross_entropy(z, batch[1], reduction="none") + (z - self.centres[batch[1]]).square().sum(1)
-loss_fn = Centres()
 """,
     "a model that trims to the longest of the batch": """
 mask = torch.arange(12) < torch.randint(2, 12, (N, 1))
@@ -190,14 +153,6 @@ class Trimming(Net):
     def forward(self, x, mask):
         return self.outer(self.hidden(x[:, : int(mask.sum(1).max())]).mean(1))
 model = Trimming()
-""",
-    "a model that writes a parameter": """
-class Writing(Net):
-    def forward(self, x):
-        h = self.hidden(x)
-        self.inner.bias.data.lerp_(h.detach().mean(0), 0.1)
-        return self.outer(h)
-model = Writing()
 """,
     "a model with nothing to train": "model.requires_grad_(False)",
     "an example that is there twice": "dataset = ConcatDataset([TensorDataset(x[:20], y[:20])] * 2)",
