@@ -13,7 +13,6 @@ from asked import ask, plan_in, succeed
 from safetensors.torch import load_file
 
 from privet import Plan, models
-from privet.cli import main
 from privet.clipping import PSAC, PSASC, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Normalize
 from privet.momentum import InnerOuter
 
@@ -147,9 +146,7 @@ def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path):
     own = table(tmp_path / "own.csv", 150)
     options = f"--data {own} {schema(tmp_path)} --steps 2 --epsilon 8"
     for number, full in enumerate(([], ["--full"])):
-        with pytest.raises(SystemExit):
-            main(["train", *options.split(), "--out", f"{tmp_path}/run{number}", *full])
-        printed = capsys.readouterr().out
+        printed = told(capsys, "train", *options.split(), "--out", f"{tmp_path}/run{number}", *full)
         assert "No test result: no public test data was given (--test FILE)." in printed
         assert "--holdout 0.2 --evaluation-epsilon 0.1" in printed
 
@@ -178,10 +175,8 @@ def test_without_schema_or_classes_a_file_is_refused_and_its_content_not_disclos
     np.savez(tmp_path / "own.npz", x_train=np.zeros((30, 2)), y_train=np.arange(30) % 7)
     drafted = f"privet schema draft {own} --target bigger > schema.toml"
     for data, fix in ((f"{own} --target bigger", drafted), (f"{tmp_path}/own.npz", "--classes 3")):
-        with pytest.raises(SystemExit) as stop:
-            main(["train", "--data", *data.split(), "--epsilon", "3", "--out", str(tmp_path / "run")])
-        error = capsys.readouterr().err
-        assert (stop.value.code, len(error.strip().splitlines())) == (2, 1)
+        code, _, error = ask(capsys, "train", "--data", *data.split(), "--epsilon", "3", "--out", tmp_path / "run")
+        assert (code, len(error.strip().splitlines())) == (2, 1)
         assert fix in error
         assert not re.search("SECRET|OTHER|7", error.replace(str(tmp_path), ""))
         assert not (tmp_path / "run").exists()
@@ -204,10 +199,9 @@ def test_inner_and_outer_momentum_are_in_the_plan(capsys, prepared, tmp_path):
     setup, plan = prepared(*f"--data digits {options} {QUICK}".split())
     assert plan.momentum == InnerOuter(inner=0.8, outer=0.2, length=2)
     assert setup.momentum == 0.0
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", "digits", "--epsilon", "3", "--inner-momentum", "0.8", "--out", str(tmp_path / "other")])
-    assert stop.value.code == 2
-    assert "--inner-momentum is 0.8; it must be left out without --history" in capsys.readouterr().err
+    words = ("--data", "digits", "--epsilon", "3", "--inner-momentum", "0.8")
+    code, _, error = ask(capsys, "train", *words, "--out", tmp_path / "other")
+    assert (code, "--inner-momentum is 0.8; it must be left out without --history" in error) == (2, True)
 
 
 def told(capsys, *arguments):
@@ -238,30 +232,22 @@ def test_a_run_without_privacy_says_so_first(capsys, tmp_path):
     assert told(capsys, "train", "--data", "digits", *options).startswith("NO PRIVACY (ε = ∞): ")
 
 
-def test_full_prints_the_statement_and_all_numbers(capsys, tmp_path):
-    run = tmp_path / "run"
-    text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--full", "--out", run)
+def test_full_and_quiet_print_more_and_less(capsys, tmp_path):
+    words = ("train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--out")
+    text = told(capsys, *words, tmp_path / "full", "--full")
     assert "differential privacy for one example" in text
     assert "Not covered:" in text
     for name in ("Accuracy", "Negative log-likelihood", "Expected calibration error"):
         assert re.search(rf"{name}\s+[\d.]+(\s%)?\s\([\d.]+\sto\s[\d.]+(\s%)?\)", text), name
-    assert (run / "report.html").as_uri() in text
-
-
-def test_quiet_prints_only_the_directory_and_epsilon(capsys, tmp_path):
-    run = tmp_path / "run"
-    text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--quiet", "--out", run)
-    assert re.fullmatch(rf"{re.escape(str(run))}  ε = [78][\d.]*\n", text)
+    assert (tmp_path / "full" / "report.html").as_uri() in text
+    text = told(capsys, *words, tmp_path / "quiet", "--quiet")
+    assert re.fullmatch(rf"{re.escape(str(tmp_path / 'quiet'))}  ε = [78][\d.]*\n", text)
 
 
 def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):
-    with pytest.raises(SystemExit) as stop:
-        main(["guarantee", str(tmp_path)])
-    assert stop.value.code == 2
-    assert "privet train --resume" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["guarantee", str(tmp_path / "absent")])
-    assert capsys.readouterr().err.strip().endswith("It does not exist.")
+    code, _, error = ask(capsys, "guarantee", tmp_path)
+    assert (code, "privet train --resume" in error) == (2, True)
+    assert ask(capsys, "guarantee", tmp_path / "absent")[2].strip().endswith("It does not exist.")
 
 
 # The process kills itself after its second regular checkpoint, independent of its speed.
@@ -330,7 +316,5 @@ def test_sparsification_is_part_of_the_plan_and_named_in_the_statement(capsys, t
 
 @pytest.mark.parametrize("option", ["--refresh 2", "--sparsify-ranked"])
 def test_options_of_sparsification_need_a_rate(capsys, tmp_path, option):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--data", "digits", "--epsilon", "3", *option.split(), "--out", str(tmp_path / "run")])
-    assert stop.value.code == 2
-    assert "left out without --sparsify" in capsys.readouterr().err
+    code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", "3", *option.split(), "--out", tmp_path / "run")
+    assert (code, "left out without --sparsify" in error) == (2, True)
