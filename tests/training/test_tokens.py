@@ -56,8 +56,9 @@ def weights(collate=None, kind=dict, physical_batch_size=256):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("kind", [dict, UserDict])
-@pytest.mark.parametrize("collate", [Tokens(multiple=4), Tokens(lengths=(5, LONGEST)), None])
+@pytest.mark.parametrize(
+    ("collate", "kind"), [(Tokens(multiple=4), dict), (Tokens(lengths=(5, LONGEST)), UserDict), (None, dict)]
+)
 def test_padding_and_passes_of_one_length_give_the_same_updates(collate, kind):
     expected = weights(physical_batch_size=1)
     assert not torch.equal(expected, torch.cat([parameter.detach().flatten() for parameter in Tagger().parameters()]))
