@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["check_before", "check_destination", "load_dataset", "resume_run", "settings", "start_run"]
+__all__ = ["check_before", "check_destination", "load_dataset", "make_setup", "resume_run", "start_run"]
 
 import errno
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from privet import runs
 from privet.budget import Budget
@@ -24,10 +24,12 @@ from privet.cli.summary import announce, print_outcome, shown_settings
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
-from privet.runs.run import Outcome, state
+from privet.runs.run import state
 from privet.tables import Schema
 from privet.tracking.services import make_sink, open_sinks
 from privet.training.directory import check_empty
+
+_Setup = TypeVar("_Setup", bound=runs.Setup)
 
 
 def check_destination(path: Path, endings: Iterable[str], *, force: bool, source: Path | None = None) -> None:
@@ -81,10 +83,10 @@ def resumable(directory: Path, verb: str) -> Iterator[None]:
         ) from None
 
 
-def resume_run(given: RunOptions, directory: Path, verb: str, resume: Callable[..., Outcome]) -> None:
-    """Resume the run in a directory and print its results."""
-    with resumable(directory, verb), open_sinks(given.log or (), directory, argument="--log") as sinks:
-        outcome = resume(directory, adopt=given.adopt, progress=not given.quiet, callbacks=sinks)
+def resume_run(given: RunOptions, directory: Path, kind: type[runs.Setup]) -> None:
+    """Resume the run of this kind in a directory and print its results."""
+    with resumable(directory, kind.command), open_sinks(given.log or (), directory, argument="--log") as sinks:
+        outcome = runs.resume(directory, adopt=given.adopt, progress=not given.quiet, callbacks=sinks, kind=kind)
     print_outcome(outcome, given)
 
 
@@ -114,20 +116,20 @@ def place(given: Any) -> str | None:
     return None if folder is None else str(folder)
 
 
-def settings(given: Any, kind: type[runs.Setup], **chosen: Any) -> dict[str, Any]:
+def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:
     """Return the settings of a run: the options of the same names, but for those that were chosen."""
     named = {each.name: getattr(given, each.name) for each in fields(kind) if hasattr(given, each.name)}
-    return named | {"folder": place(given)} | chosen
+    return kind(**named | {"folder": place(given)} | chosen)
 
 
-def start_run(given: Any, verb: str, start: Callable[..., Outcome], setup: runs.Setup, plan: Plan, dataset: DataSet) -> None:
-    """Start a run, by `runs.start` or that of another kind of run, and print its results."""
+def start_run(given: Any, setup: runs.Setup, plan: Plan, dataset: DataSet) -> None:
+    """Start a run and print its results."""
     assert isinstance(given, RunOptions)
     assert isinstance(given, BudgetOptions)
     budget = None if given.budget_file is None else Budget(given.budget_file, given.budget_part)
     directory, shown = given.out or new_run_directory(setup.data, setup.model), shown_settings(setup, plan)
-    with resumable(directory, verb), open_sinks(given.log or (), directory, shown, "--log") as sinks:
-        outcome = start(
+    with resumable(directory, setup.command), open_sinks(given.log or (), directory, shown, "--log") as sinks:
+        outcome = runs.start(
             setup, plan, dataset, directory,
             budget=budget, progress=not given.quiet, callbacks=sinks, announce=partial(announce, quiet=given.quiet),
         )  # fmt: skip

@@ -5,18 +5,17 @@ from __future__ import annotations
 __all__ = ["FederateOptions", "federate"]
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import typer
 
-from privet import models, runs
+from privet import models
 from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, parts_from_config
 from privet.cli.options import SCHEMES, command, option
 from privet.cli.output import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, as_option
-from privet.cli.running import check_before, load_dataset, resume_run, settings, start_run
+from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan
@@ -83,7 +82,7 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     Arrays: privet federate --data visits.npz --classes 3 --user-column user_train --user-cap 10 --epsilon 4 --delta 1e-4
     """
     if given.resume is not None:
-        resume_run(given, given.resume, "federate", partial(runs.resume, kind=FederatedSetup))
+        resume_run(given, given.resume, FederatedSetup)
         return
     data = check_before(given, given.data, "federate", "--data FILE --schema SCHEMA --epsilon 4")
     if isinstance(context.obj, Plan):
@@ -100,10 +99,10 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     optimizer, momentum = SERVERS[choice("--server-optimizer", given.server_optimizer, SERVERS)]
     rate = chosen.pick("server_learning_rate", given.server_learning_rate, _SERVER_RATES[given.server_optimizer])
     local = {name: getattr(given, name) for name in ("local_steps", "local_learning_rate", "proximal")}
-    setup = FederatedSetup(**settings(
+    setup = make_setup(
         given, FederatedSetup, data=data, model=chosen.model, learning_rate=rate, optimizer=optimizer, momentum=momentum,
         **(_gradient_step(local) if given.fed_sgd else _local_training(local, chosen)),
-    ))  # fmt: skip
+    )  # fmt: skip
     clients, _ = setup.sizes(dataset)
     tables.setdefault("sparsification", parts.sparsification(given))
     tables.setdefault("noise", Gaussian(given.noise_multiplier, given.noise_source, given.noise_multiplier == 0))
@@ -122,7 +121,7 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
         **tables,
     )
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
-    start_run(given, "federate", runs.start, replace(setup, defaults=chosen.values), plan, dataset)
+    start_run(given, replace(setup, defaults=chosen.values), plan, dataset)
 
 
 def _local_training(given: dict[str, Any], chosen: Choice) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN, answer, table
-from privet.cli.running import load_dataset, settings
+from privet.cli.running import load_dataset, make_setup
 from privet.clipping import Flat
 from privet.data import DataSet, catalogue
 from privet.errors import InvalidArgumentError, count
@@ -113,7 +113,7 @@ def plan(context: typer.Context, given: PlanOptions) -> None:
 
 
 def _set_up(given: PlanOptions, network: str) -> runs.Setup:
-    return runs.Setup(**settings(given, runs.Setup, model=network, learning_rate=1.0))
+    return make_setup(given, runs.Setup, model=network, learning_rate=1.0)
 
 
 def _plan(given: PlanOptions, dataset: DataSet, model: str | None, examples: int, epsilon: float | None, **more: Any) -> Plan:

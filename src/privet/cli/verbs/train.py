@@ -16,7 +16,7 @@ from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, parts_from_config, plan_from_config
 from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN
-from privet.cli.running import check_before, load_dataset, resume_run, settings, start_run
+from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
 from privet.noise import Banded
@@ -115,7 +115,7 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
     if given.resume is not None:
-        resume_run(given, given.resume, "train", runs.resume)
+        resume_run(given, given.resume, runs.Setup)
         return
     data = check_before(given, given.data, "train", "--data mnist --epsilon 3 --delta 1e-5")
     plan, tables = plan_from_config(context, TrainOptions), parts_from_config(context, TrainOptions)
@@ -127,21 +127,21 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     tables.setdefault("bound_schedule", parts.schedule(given.bound_schedule))
     dataset = load_dataset(given, _choose_schema(given.schema, plan))
     chosen = Choice(dataset, given.model, given.epsilon, given.delta if plan is None else plan.delta)
-    setup = runs.Setup(**settings(
+    setup = make_setup(
         given, runs.Setup, data=data, model=chosen.model,
         learning_rate=given.learning_rate or 1.0,  # the default takes the calibrated plan, below
         optimizer_options=given.optimizer_options or {},
         momentum=chosen.pick("momentum", given.momentum, 0.0 if isinstance(momentum, InnerOuter) else chosen.usual.momentum),
         physical_batch_size=chosen.usual.physical_batch_size if given.physical_batch_size is None else given.physical_batch_size,
         class_priors=parts.class_priors(given.class_priors),
-    ))  # fmt: skip
+    )  # fmt: skip
     examples, held_out = setup.sizes(dataset)
     if plan is None:
         plan = _make_plan(given, tables, chosen, setup, examples, held_out)
     plan = replace(plan, schema=dataset.schema)
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
     rate = chosen.learning_rate(given.learning_rate, setup, plan, given.scale_from)
-    start_run(given, "train", runs.start, replace(setup, learning_rate=rate, defaults=chosen.values), plan, dataset)
+    start_run(given, replace(setup, learning_rate=rate, defaults=chosen.values), plan, dataset)
 
 
 def _make_plan(
