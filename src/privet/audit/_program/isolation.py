@@ -14,17 +14,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils.data import default_collate
 
+from privet._utils.randomness import Seeds
 from privet.audit._program.program import AuditedProgram, cast, seeded
 from privet.audit.checks import Check, deterministic_check
 from privet.collate import copy_batch
-from privet.errors import PrivetError
+from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.examples import select_examples, signature, to_device
-from privet.reading.rows import ExampleReader, join_rows
+from privet.reading.rows import join_rows
 
 _ANOTHER_PROGRAM = (
     "the program computes different losses in a batch and for each example alone, as training does. The loss, the model or "
@@ -43,8 +44,7 @@ def isolation_checks(program: AuditedProgram) -> list[Check]:
     if not program.names:
         return found
     if program.dataset is not None:
-        reader, indices = ExampleReader(program.dataset, program.collate if program.has_items else None), program.indices.tolist()
-        found.append(_accepted("reading an example is repeatable", lambda: reader.check_repeatable(indices), "in two orders"))
+        found.append(_accepted("reading an example is repeatable", lambda: _check_reads(program), "in two orders"))
     together, alone = _join(program)
     if together is not None:
         differs = _losses_differ(program, together, alone)
@@ -65,13 +65,35 @@ def _accepted(name: str, call: Callable[[], object], remark: str) -> Check:
     return deterministic_check(name, remark, holds=True)
 
 
+def _check_reads(program: AuditedProgram) -> None:
+    """Refuse a data set whose reads change what later reads return; random numbers are the same for each index."""
+
+    def read(index: int) -> Any:
+        return cast(program.reader.examples(np.array([index], dtype=np.int64), Seeds(bytes(32)), strict=True)[0], None)
+
+    listed = program.indices.tolist()
+    forwards, backwards = [read(index) for index in listed], [read(index) for index in reversed(listed)][::-1]
+    for index, one, other in zip(listed, forwards, backwards, strict=True):
+        if not _same(one, other):
+            raise UnsupportedModelError(
+                f"reading example {index} of the {type(program.dataset).__name__} again returns something else: the data set or "
+                "collate keeps state between reads, so one example could change another. Write to copies, and draw random "
+                "numbers from the global generators of torch, NumPy or Python, which Privet seeds for every example"
+            )
+
+
 def _join(program: AuditedProgram) -> tuple[Any, Sequence[Any]]:
     """Return several examples as one batch, by the user's collate if possible, and as batches of one; None if that fails."""
-    singles, collate = program.singles, program.collate or default_collate
-    if program.has_items:
-        with suppress(Exception):  # collate may accept single items only, or examples differ in shape
-            made = [seeded(seed, lambda: copy_batch(collate(copy.deepcopy(program.items)))) for seed in (0, 1)]
-            if _same(*made):
+    singles, data = program.singles, program.dataset
+    collate = None if data is None else program.reader.collate
+    if data is not None and collate is not None:
+
+        def joined() -> Any:
+            return copy_batch(collate([copy.deepcopy(data[index]) for index in program.indices.tolist()]))
+
+        with suppress(Exception):  # collate may accept single items only
+            made = [seeded(seed, joined) for seed in (0, 1)]
+            if _same(*made):  # else what is read or collated is random
                 return to_device(made[0], next(program.model.parameters()).device), singles
     kinds = [signature(batch) for batch in singles]
     ((most, number),) = Counter(kinds).most_common(1)

@@ -17,16 +17,17 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset
 
-from privet._utils.randomness import preserve_generators, seed_generators
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators
 from privet.audit.production import ReleaseRecorder
 from privet.clipping import Rule
 from privet.clipping.gep import refuse_anchors
-from privet.collate import Collate, collate_one
+from privet.collate import Collate
 from privet.gradients import trainable
 from privet.gradients.core.examples import count_examples, select_examples, to_device
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset
+from privet.reading.rows import ExampleReader
 from privet.sampling import FullBatch, Indices
 from privet.training import Reading, Training
 
@@ -54,30 +55,18 @@ class AuditedProgram:
         return np.unique(np.linspace(0, number - 1, min(_EXAMPLES, number)).astype(np.int64))
 
     @cached_property
-    def items(self) -> list[Any]:
-        """The items of the data set to check, or batches of one if it has no items; read by user code alone."""
-
-        def read(index: int) -> Any:
-            if self.dataset is None:
-                return select_examples(self.batch, slice(index, index + 1))
-            if isinstance(self.dataset, BatchDataset):
-                return self.dataset.read(np.array([index], dtype=np.int64))
-            return self.dataset[index]
-
-        return [copy.deepcopy(seeded(index, read, index)) for index in self.indices.tolist()]
-
-    @property
-    def has_items(self) -> bool:
-        """Whether the data set has items, which are collated."""
-        return self.dataset is not None and not isinstance(self.dataset, BatchDataset)
+    def reader(self) -> ExampleReader:
+        """Reads the data set as training does."""
+        return ExampleReader(self.dataset, None if isinstance(self.dataset, BatchDataset) else self.collate)
 
     @cached_property
     def singles(self) -> list[Any]:
-        """The examples as batches of one on the model's device, each collated by a call of its own."""
-        device, made = next(self.model.parameters()).device, copy.deepcopy(self.items)
-        if self.has_items:
-            made = [seeded(position, collate_one, item, self.collate) for position, item in enumerate(made)]
-        return [to_device(cast(batch, None), device) for batch in made]
+        """The examples as batches of one on the model's device, each read and collated by calls of its own."""
+        if self.dataset is None:
+            made = [select_examples(self.batch, slice(index, index + 1)) for index in self.indices.tolist()]
+        else:
+            made = self.reader.examples(self.indices, Seeds(bytes(32)), strict=True)
+        return [to_device(cast(batch, None), next(self.model.parameters()).device) for batch in made]
 
     @property
     def names(self) -> list[str]:
@@ -96,7 +85,7 @@ class AuditedProgram:
         trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
         if data is None:
             data, plan = _Batches(self.singles, str(plan.unit)), self.first_step_plan(len(self.singles), silent=True)
-        collate, reading = self.collate if self.has_items else None, Reading(probe_batch=self.probe_batch)
+        collate, reading = None if self.dataset is None else self.reader.collate, Reading(probe_batch=self.probe_batch)
         return Training(plan, model, self.loss_fn, ReleaseRecorder(model), data, collate=collate, reading=reading).method
 
     def without_dropout(self, dtype: torch.dtype | None = None) -> nn.Module:
