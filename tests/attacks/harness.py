@@ -37,17 +37,11 @@ _SHORTEST = 30  # least number of characters of an informative refusal
 # ---------------------------------------------------------------- what a program is
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a program.
-
-    Args:
-        passed: whether it keeps the guarantee; for a valid program also whether it was trained correctly.
-        remark: description of the observation.
-        moved: measured change of the release over its sensitivity, if there is one.
-    """
+    """The result of a program: whether it keeps the guarantee and, if it is valid, was trained correctly."""
 
     passed: bool
     remark: str
-    moved: float | None = None
+    moved: float | None = None  # change of the release over its sensitivity
 
 
 @dataclass(frozen=True)
@@ -81,46 +75,26 @@ def valid(*, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[
 
 @dataclass(frozen=True)
 class Task:
-    """A program's model and loss, and how they are trained.
+    """A program's model and loss, and how they are trained: only the last step has a learning rate that is not zero."""
 
-    Args:
-        make: returns a new model; torch's generator is seeded before.
-        loss: (model, batch) → (B,) losses.
-        bound: of flat clipping.
-        steps: number of steps, of which only the last has a non-zero learning rate.
-        clipping: another rule than flat clipping.
-        weights: for rules other than flat clipping, weights one example's gradients: name → gradient, to name → weighted
-            gradient.
-        collate: as for `Training`.
-        take: takes the steps; `training.run()` if None.
-        before: called with the new model.
-        optimizer: parameters → optimizer; plain SGD with a learning rate of 1 if None.
-        seen: returns further state that must not differ: name → value.
-        alone: loss of a single entry of the data set, (model, index) → scalar, for the plain loop; by default `loss` on this
-            entry collated alone.
-        public_change: whether the program changes between steps independently of the data: stopping there is a refusal.
-        plan, options: further arguments of `Plan` and `Training`.
-    """
-
-    make: Callable[[], nn.Module]
-    loss: Callable[[Any, Any], Tensor]
-    bound: float = 1.0
+    make: Callable[[], nn.Module]  # torch's generator is seeded before
+    loss: Callable[[Any, Any], Tensor]  # (model, batch) → (B,)
+    bound: float = 1.0  # of flat clipping
     steps: int = 1
-    clipping: privet.clipping.Rule | None = None
-    weights: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
+    clipping: privet.clipping.Rule | None = None  # another rule than flat clipping, which needs:
+    weights: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None  # one example's gradients → weighted ones
     collate: Callable[[list[Any]], Any] | None = None
-    take: Callable[[privet.Training], None] | None = None
-    before: Callable[[nn.Module], object] | None = None
-    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None
-    seen: Callable[[], Mapping[str, Any]] | None = None
-    alone: Callable[[Any, int], Tensor] | None = None
-    public_change: bool = False
-    plan: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    take: Callable[[privet.Training], None] | None = None  # takes the steps; `training.run()` if None
+    before: Callable[[nn.Module], object] | None = None  # called with the new model
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None  # plain SGD with a rate of 1 if None
+    seen: Callable[[], Mapping[str, Any]] | None = None  # further state that must not differ
+    alone: Callable[[Any, int], Tensor] | None = None  # (model, index) → loss of one entry, for the plain loop
+    public_change: bool = False  # whether the program changes between steps by itself: stopping there is a refusal
+    plan: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `Plan`
+    options: Mapping[str, Any] = field(default_factory=dict)  # and of `Training`
 
     @property
     def rule(self) -> privet.clipping.Rule:
-        """The clipping rule."""
         return self.clipping or privet.clipping.Flat(bound=self.bound)
 
     def model(self) -> nn.Module:
@@ -135,19 +109,12 @@ class Task:
 # ---------------------------------------------------------------- training
 @dataclass(frozen=True)
 class Outcome:
-    """The result of training on one data set.
-
-    Args:
-        refusal: Privet's error before the first step; `stop`: after it; both None if training finished.
-        change: of the parameters, times the divisor.
-        kept: state without noise.
-        method: of computing gradients.
-    """
+    """The result of training on one data set: an error before the first step or after it, or what changed."""
 
     refusal: str | None = None
     stop: str | None = None
-    change: Tensor | None = None
-    kept: Mapping[str, Any] = field(default_factory=dict)
+    change: Tensor | None = None  # of the parameters, times the divisor
+    kept: Mapping[str, Any] = field(default_factory=dict)  # state without noise
     method: str = ""
 
 

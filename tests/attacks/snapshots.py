@@ -16,11 +16,7 @@ _OWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
-    """Return copies of all state that must not depend on private data after training: place → value.
-
-    This includes buffers, frozen parameters, the tree of modules, training flags, and attributes of modules with the contents of
-    lists, dicts and generators. Trainable parameters are excluded: they are released.
-    """
+    """Return place → copy of all state that must not depend on private data: all but the trainable parameters."""
     found: dict[str, Any] = {}
     released = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     for path, module in model.named_modules():

@@ -3,11 +3,10 @@
 import time
 
 import harness
-import materials
 import pytest
 import torch
 from harness import Program, Task, Verdict, bounded, exact, judge, plain_gradients, trained_right
-from materials import Body, classify, model_of, points, without
+from materials import Body, classify, model_of, points
 from snapshots import differences, snapshot
 from torch import nn
 
@@ -121,11 +120,6 @@ def test_a_sum_that_is_bounded_and_wrong_is_found(trainer, verdict):
     assert not judged(lambda: verdict(Task(Body, classify), DATA)).passed
 
 
-def test_stopping_in_the_middle_passes_where_the_program_itself_changes(trainer):
-    trainer("stops")
-    assert judged(lambda: bounded(Task(Body, classify, public_change=True), DATA)).passed
-
-
 def test_a_refusal_may_differ_in_the_public_number_of_examples_only(trainer, monkeypatch):
     def refuse(task, data, word=""):
         raise PrivetError(f"{LONG}, on {len(data)} examples{word}")
@@ -200,28 +194,6 @@ def test_whatever_is_not_released_is_looked_at(change):
 
 def test_released_parameters_are_not_looked_at_wherever_they_stand():
     assert not snapshots_differ(lambda model: model.inner.weight.data.add_(1), Holding)
-
-
-def test_a_plain_loop_sees_a_new_model_for_every_example():
-    class Counting(Body):
-        def __init__(self):
-            super().__init__()
-            self.calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            return super().forward(x) * self.calls
-
-    plain = plain_gradients(Task(Body, classify), DATA)
-    counting = plain_gradients(Task(Counting, classify), DATA)
-    assert all(torch.equal(one[name], other[name]) for one, other in zip(plain, counting, strict=True) for name in one)
-
-
-def test_neighbours_lack_one_example():
-    data = points(4)
-    rest = without(data, 1)
-    assert [bool((x == data[1][0]).all()) for x, _ in rest] == [False] * 3
-    assert len(without(materials.listed(data), 3)) == 3
 
 
 def test_a_known_bad_program_is_bad_whatever_trains_it(monkeypatch):

@@ -634,26 +634,21 @@ PARTIAL = [
         a=frozen(nn.Conv1d(2, 3, 3), "weight"), b=frozen(nn.Linear(4, 3), "weight")), numbers(2, 6), smooth=False),
 ]  # fmt: skip
 
+
+def built(name, *shape, classes=CLASSES, **options):
+    """Return the case of a network of `privet.models`."""
+    contents = labelled(*shape, classes=classes)
+    return Case(name, lambda: models.build(name, shape, classes, **options), contents, cross_entropy, smooth=False)
+
+
 NETWORKS = [
-    Case("logistic", lambda: models.build("logistic", (1, 9, 9), CLASSES), labelled(1, 9, 9), cross_entropy, smooth=False),
-    Case("mlp", lambda: models.build("mlp", (1, 9, 9), CLASSES, width=16), labelled(1, 9, 9), cross_entropy, smooth=False),
-    Case("cnn", lambda: models.build("cnn", (1, 28, 28), 10), labelled(1, 28, 28, classes=10), cross_entropy, smooth=False),
-    Case("tanh-cnn", lambda: models.build("tanh-cnn", (1, 10, 10), CLASSES), labelled(1, 10, 10), cross_entropy, smooth=False),
-    Case(
-        "strided-cnn",
-        lambda: models.build("strided-cnn", (1, 9, 9), CLASSES, width=4),
-        labelled(1, 9, 9),
-        cross_entropy,
-        smooth=False,
-    ),
-    Case("relu-cnn", lambda: models.build("relu-cnn", (1, 16, 16), CLASSES), labelled(1, 16, 16), cross_entropy, smooth=False),
-    Case(
-        "scattering-cnn",
-        lambda: models.build("scattering-cnn", (6, 4, 4), CLASSES),
-        labelled(6, 4, 4),
-        cross_entropy,
-        smooth=False,
-    ),
+    built("logistic", 1, 9, 9),
+    built("mlp", 1, 9, 9, width=16),
+    built("cnn", 1, 28, 28, classes=10),
+    built("tanh-cnn", 1, 10, 10),
+    built("strided-cnn", 1, 9, 9, width=4),
+    built("relu-cnn", 1, 16, 16),
+    built("scattering-cnn", 6, 4, 4),
     Case("transformer", Transformer, sentences(6), next_token),
     Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False),
     Case("u-net", UNet, numbers(2, 8, 6), smooth=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import oracle
@@ -107,3 +108,24 @@ def physical(x):
 def stack_depth():
     """Return how many calls this one is nested in."""
     return sum(1 for _ in traceback.walk_stack(None))
+
+
+def identity_with_backward(backward: Callable[[Tensor], Tensor]) -> type[torch.autograd.Function]:
+    """Return an autograd function that copies its input; its gradient is `backward` of the output's gradient."""
+
+    class Identity(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x.clone()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad):
+            return backward(grad)
+
+    return Identity

@@ -6,8 +6,7 @@ import cases
 import oracle
 import pytest
 import torch
-from identities import identity_with_backward
-from recording import Seen, assert_agrees, cover, physical, record
+from recording import Seen, assert_agrees, cover, identity_with_backward, physical, record
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint

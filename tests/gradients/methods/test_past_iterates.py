@@ -6,8 +6,7 @@ import cases
 import oracle
 import pytest
 import torch
-from identities import identity_with_backward
-from recording import Seen, cover
+from recording import Seen, cover, identity_with_backward
 from torch import nn
 
 from privet.clipping import Automatic, Flat
