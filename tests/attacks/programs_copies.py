@@ -60,33 +60,6 @@ def pickled_training():
     return both_train(lambda one: pickle.loads(pickle.dumps(one)))
 
 
-@attack("copies")
-def copy_made_between_steps():
-    """The copy is made in the middle of the loop."""
-
-    def spend() -> int:
-        one, taken = training(), 0
-        others = []
-        for step in one:
-            taken += 1
-            if step.number == 1:
-                others.append(copy.deepcopy(one))
-        return taken + sum(1 for other in others for _ in other)
-
-    return counted(spend)
-
-
-@attack("copies")
-def copy_of_a_model_that_knows_its_training():
-    """The model holds the training, and users copy models."""
-
-    def make_copy(one: privet.Training) -> privet.Training:
-        vars(one.model)["run"] = one
-        return vars(copy.deepcopy(one.model))["run"]
-
-    return both_train(make_copy)
-
-
 def ledger_of_steps(path: Path | None = None) -> Ledger:
     """Return a new ledger."""
     return Ledger.create({}, [1.0] * STEPS, path)
@@ -146,20 +119,6 @@ def two_loops_in_turns():
                     loops.remove(loop)
                 else:
                     taken += 1
-        return taken
-
-    return counted(spend)
-
-
-@attack("copies")
-def loop_within_a_loop():
-    """A loop over the training within a loop over it."""
-
-    def spend() -> int:
-        one, taken = training(), 0
-        for _ in one:
-            taken += 1
-            taken += sum(1 for _ in one)
         return taken
 
     return counted(spend)

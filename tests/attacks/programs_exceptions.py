@@ -111,12 +111,6 @@ def private_text_in_an_error():
 
 
 @attack("exceptions")
-def stop_iteration_in_the_model():
-    """StopIteration would silently end a generator."""
-    return passes_over(Task(raising(StopIteration), classify), odd(), 7)
-
-
-@attack("exceptions")
 def recursion_without_end():
     """RecursionError: the stack is full when it is caught."""
 
@@ -205,34 +199,6 @@ def state_written_before_the_error():
 
 
 @attack("exceptions")
-def gradients_left_switched_off():
-    """The pass disables gradients and raises, so that later examples would have none."""
-
-    def fail(x):
-        torch.set_grad_enabled(False)
-        raise ValueError(SECRET)
-
-    try:
-        return passes_over(Task(lambda: Checking(fail), classify), odd(0), 0)
-    finally:
-        torch.set_grad_enabled(True)
-
-
-@attack("exceptions")
-def context_left_open():
-    """The pass enters autocast and raises before it leaves."""
-
-    def fail(x):
-        torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
-        raise ValueError(SECRET)
-
-    try:
-        return passes_over(Task(lambda: Checking(fail), classify), odd(0), 0)
-    finally:
-        torch.set_autocast_enabled("cpu", False)
-
-
-@attack("exceptions")
 def every_example_raises():
     """A failure on all examples is found before the first step, without revealing their text."""
 
@@ -254,14 +220,6 @@ def programming_error_and_a_private_value():
     except PrivetError as error:
         return Verdict("88417" not in told(error), f"refused: {told(error)[:150]}")
     return Verdict(False, "a loss that cannot be computed was accepted")
-
-
-@attack("exceptions")
-def structure_of_one_example_is_another():
-    """One item is a dict, the others are pairs."""
-    items = listed(points()).items
-    items[7] = {"x": items[7][0], "name": SECRET}
-    return passes_over(Task(perceptron, classify), Listed(items), 7)
 
 
 @attack("exceptions", fast=True)

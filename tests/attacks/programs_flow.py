@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from harness import Task, attack, bounded, exact
-from materials import CLASSES, WIDTH, Body, classify, model_of, points, public, sentences, series
+from materials import CLASSES, WIDTH, classify, model_of, points, public, sentences, series
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -42,19 +42,6 @@ def branch_on_any_of_the_batch():
 
 
 @attack("flow")
-def loop_until_all_are_small():
-    """A while loop halves until the largest of the batch is small."""
-
-    def forward(self, x):
-        h, turns = self.a(x), 0
-        while h.abs().max() > 2 and turns < 12:
-            h, turns = self.b(h / 2), turns + 1
-        return self.out(h)
-
-    return on_points(forward)
-
-
-@attack("flow")
 def early_exit_by_confidence():
     """Adaptive computation: the second block runs unless all are confident."""
 
@@ -64,17 +51,6 @@ def early_exit_by_confidence():
         if first.softmax(1).max(1).values.min() > 0.4:
             return first
         return self.out(self.b(h).tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
-def python_lists_of_values():
-    """`tolist()` and Python's max."""
-
-    def forward(self, x):
-        largest = max(max(row) for row in x.tolist())
-        return self.out(self.a(x / max(1.0, largest)).tanh())
 
     return on_points(forward)
 
@@ -164,37 +140,6 @@ def steps_until_a_word():
 
     make = lambda: model_of(forward, table=nn.Embedding(13, 6), cell=nn.GRUCell(6, 6), last=nn.Linear(6, CLASSES))
     return exact(Task(make, classify), sentences(10), remove=(0, 5))
-
-
-@attack("flow")
-def exception_as_control_flow():
-    """The model tries one path, and takes another if it raises."""
-
-    def forward(self, x):
-        try:
-            if float(x.max()) > 10:
-                raise ValueError
-            return self.out(self.a(x).tanh())
-        except ValueError:
-            return self.out(self.b(self.a(x / 10)).tanh())
-
-    return on_points(forward)
-
-
-@attack("flow")
-def cached_by_value():
-    """`functools.lru_cache` stores the result for a value of the first example that had it."""
-    import functools
-
-    class Caching(Body):
-        def __init__(self):
-            super().__init__()
-            self.scale = functools.lru_cache(maxsize=None)(lambda sign: 2.0 + sign)
-
-        def forward(self, x):
-            return self.outer(self.hidden(x) * self.scale(float(x[0, 0] > 0)))
-
-    return exact(Task(Caching, classify), FAR, remove=(0, 5))
 
 
 @attack("flow", fast=True)

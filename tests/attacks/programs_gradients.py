@@ -52,16 +52,6 @@ def criterion_with_parameters():
 
 
 @attack("gradients")
-def criterion_in_a_partial():
-    """The parameters of the loss are bound by functools.partial."""
-    from functools import partial
-
-    shift = torch.zeros(CLASSES, requires_grad=True)
-    loss = partial(lambda shift, model, batch: F.cross_entropy(model(batch[0]) + shift, batch[1], reduction="none"), shift)
-    return untouched(Task(perceptron, loss), shift=shift)
-
-
-@attack("gradients")
 def teacher_that_is_not_frozen():
     """Distillation from an external model, without `no_grad`: autograd goes through it."""
     torch.manual_seed(1)
@@ -116,17 +106,6 @@ def buffer_that_asks_for_gradients():
             return self.outer(self.hidden(x) * self.scale)
 
     return untouched(Task(Scaled, classify), scale=scale)
-
-
-@attack("gradients")
-def old_gradient_in_a_foreign_tensor():
-    """`.grad` of a foreign tensor must be unchanged by training."""
-    shift = torch.zeros(CLASSES, requires_grad=True)
-    shift.grad = torch.full((CLASSES,), 3.0)
-    loss = lambda model, batch: F.cross_entropy(model(batch[0]) + shift, batch[1], reduction="none")
-    outcome = train(Task(perceptron, loss), DATA)
-    kept = shift.grad is not None and torch.equal(shift.grad, torch.full((CLASSES,), 3.0))
-    return Verdict(kept and outcome.stop is None, "as before" if kept else "its gradient changed")
 
 
 @attack("gradients")

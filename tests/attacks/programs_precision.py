@@ -131,12 +131,6 @@ def gradient_whose_square_overflows():
 
 
 @attack("precision")
-def not_a_number():
-    """One example is NaN: it must not corrupt the sum."""
-    return bounded(Task(perceptron, classify), points(outlier=float("nan")), remove=(0, 3))
-
-
-@attack("precision")
 def infinite_loss_with_finite_gradients():
     """The loss overflows, its gradient does not."""
     loss = lambda model, batch: product(model, batch) + torch.where(batch[1] > 1, torch.inf, 0.0)

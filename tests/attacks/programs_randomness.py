@@ -121,18 +121,6 @@ def seed_set_in_the_pass():
     return independent(Task(Seeding, classify))
 
 
-@attack("randomness")
-def seed_set_by_what_is_seen():
-    """The seed depends on the example, and would remain for the next one."""
-
-    class Seeding(Body):
-        def forward(self, x):
-            torch.manual_seed(int(x.abs().sum() * 1000) % 2**31)
-            return self.outer(F.dropout(self.hidden(x), 0.5, self.training))
-
-    return independent(Task(Seeding, classify))
-
-
 class Reading(Listed):
     """A list whose reads add random numbers."""
 

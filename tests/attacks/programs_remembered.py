@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 import types
 
-import numpy as np
 import torch
 from harness import Task, Verdict, attack, bounded
 from materials import Body, classify
@@ -34,16 +32,6 @@ def dict_of_sums():
 def plain_tensor_written_in_place():
     """A tensor attribute that is not a buffer."""
     return bounded(writing(lambda self, h: self.seen.add_(h.detach().sum(0)), seen=torch.zeros(7)), FAR)
-
-
-@attack("state")
-def array_written_in_place():
-    """A NumPy array on the module."""
-
-    def write(self, h):
-        self.seen[:] += h.detach().sum(0).numpy()
-
-    return bounded(writing(write, seen=np.zeros(7)), FAR)
 
 
 @attack("state")
@@ -100,36 +88,6 @@ def layer_made_in_the_first_pass():
     return bounded(Task(Late, classify, public_change=True), FAR)
 
 
-@attack("state")
-def mode_written_in_the_pass():
-    """Depending on the data, the pass switches a part of the model to evaluation mode permanently."""
-
-    class Switching(Body):
-        def __init__(self):
-            super().__init__()
-            self.drop = nn.Dropout(0.0)
-
-        def forward(self, x):
-            if float(x.detach().abs().max()) > 20:
-                self.drop.eval()
-            return self.outer(self.drop(self.hidden(x)) * (1.0 if self.drop.training else 5.0))
-
-    return bounded(Task(Switching, classify, steps=2), FAR)
-
-
-@attack("state")
-def gradients_switched_off_for_a_layer():
-    """The pass freezes a layer on a large input: later examples would have no gradient there."""
-
-    class Freezing(Body):
-        def forward(self, x):
-            if float(x.detach().abs().max()) > 20:
-                self.inner.requires_grad_(False)
-            return super().forward(x)
-
-    return bounded(Task(Freezing, classify, steps=2, public_change=True), FAR)
-
-
 def remembering(memory) -> Task:
     """Return the task of a model that adds values of the previous pass, stored in an object.
 
@@ -156,19 +114,6 @@ def object_that_remembers():
     """State in an attribute of an object that is not a module, as in caches of language models."""
 
     class Memory:
-        def __init__(self):
-            self.value = torch.zeros(7)
-
-    return bounded(remembering(Memory), FAR)
-
-
-@attack("state")
-def object_with_slots_that_remembers():
-    """The same with an object without `__dict__`."""
-
-    class Memory:
-        __slots__ = ("value",)
-
         def __init__(self):
             self.value = torch.zeros(7)
 
@@ -226,71 +171,6 @@ def largest(number: float) -> float:
 def number_kept_in_another_file():
     """A function of another file keeps it in a global there."""
     return scaled(lambda model, number: OTHER.largest(number))
-
-
-@attack("state")
-def number_kept_in_a_global_that_was_not_there():
-    """The first unusual example creates the global."""
-
-    def factor(model, number):
-        global created
-        try:
-            return created
-        except NameError:
-            if number > UNUSUAL:
-                created = number
-            return 0.0
-
-    return scaled(factor)
-
-
-@attack("state")
-def number_kept_by_a_function_within():
-    """Only the code of a local function names the global."""
-
-    def factor(model, number):
-        def inner():
-            return largest(number)
-
-        return inner()
-
-    return scaled(factor)
-
-
-@attack("state")
-def number_kept_by_a_decorated_method():
-    """The function belongs to torch, and has the user's in its closure."""
-
-    class Memory:
-        @torch.enable_grad()
-        def top(self, number):
-            return largest(number)
-
-    return scaled(lambda model, number: model.held.top(number), Memory)
-
-
-@attack("state")
-def number_kept_in_a_cache():
-    """The cache of a function holds a list that grows."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            model.held().append(number)
-        return model.held()[-1]
-
-    return scaled(factor, lambda: functools.lru_cache(lambda: [0.0]))
-
-
-@attack("state")
-def number_kept_in_an_array_too_large_to_copy():
-    """A memory bank of 70,000 numbers is written to for the unusual example."""
-
-    def factor(model, number):
-        if number > UNUSUAL:
-            model.held[0] = number
-        return float(model.held[0])
-
-    return scaled(factor, lambda: np.zeros(70_000))
 
 
 @attack("state", fast=True)

@@ -7,7 +7,6 @@ from harness import Task, Verdict, attack, bounded, exact
 from materials import CLASSES, WIDTH, Body, Listed, classify, model_of, points, public, sentences, series
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import TensorDataset, default_collate
 
 PUBLIC = public(series(3))
@@ -99,20 +98,6 @@ def words_sorted_by_expert():
 
 
 @attack("rows")
-def packed_recurrence_sorted_by_hand():
-    """The user sorts, packs with `enforce_sorted=True`, and restores the order of hidden states."""
-
-    def forward(self, x, lengths):
-        lengths, order = lengths.sort(descending=True)
-        packed = pack_padded_sequence(x[order], lengths.cpu(), batch_first=True)
-        last = self.rnn(packed)[1][-1]
-        return self.out(last[order.argsort()])
-
-    make = lambda: model_of(forward, rnn=nn.GRU(WIDTH, 6, batch_first=True), out=nn.Linear(6, CLASSES))
-    return exact(Task(make, classify, options=PUBLIC), series(), remove=(0, 4))
-
-
-@attack("rows")
 def patches_found_by_unfold():
     """`F.unfold` and a reshape that mixes patches and batch before a layer."""
 
@@ -125,20 +110,6 @@ def patches_found_by_unfold():
     x[0] *= 40
     make = lambda: model_of(forward, a=nn.Linear(18, 6), b=nn.Linear(6, CLASSES))
     return exact(Task(make, classify), TensorDataset(x, torch.tensor([0, 1, 2, 3])), remove=(0, 2))
-
-
-@attack("rows")
-def graph_convolution_over_the_batch():
-    """Nodes of small graphs are rows of one matrix with graph indices; `index_add` sums them per graph."""
-
-    def forward(self, x, lengths):
-        owner = torch.repeat_interleave(torch.arange(len(x)), lengths)
-        place = torch.cat([torch.arange(int(k)) for k in lengths])
-        h = self.a(x[owner, place]).tanh()
-        return self.b(torch.zeros(len(x), 6).index_add(0, owner, h))
-
-    make = lambda: model_of(forward, a=nn.Linear(WIDTH, 6), b=nn.Linear(6, CLASSES))
-    return exact(Task(make, classify, options=PUBLIC), series(), remove=(0, 4))
 
 
 SIZE = 6
@@ -172,18 +143,6 @@ def on_cube(forward, data=None, **parts) -> Verdict:
 def time_first_where_all_sizes_are_equal():
     """The layer sees (T, B, d)."""
     return on_cube(lambda self, x: self.out(self.a(x.transpose(0, 1)).tanh().sum(0)))
-
-
-@attack("sizes")
-def einsum_with_every_order():
-    """Einsum products that contract weights over time, width or both."""
-
-    def forward(self, x):
-        one = torch.einsum("bti,oi->bto", x, self.a.weight)
-        other = torch.einsum("bti,ot->boi", x, self.b.weight)
-        return self.out((one + other).tanh().sum(1))
-
-    return on_cube(forward)
 
 
 @attack("sizes")
@@ -238,19 +197,6 @@ def collate_adds_a_public_table():
     make = lambda: model_of(lambda self, x, table: self.out((x @ table.t()).tanh()), out=nn.Linear(SIZE, CLASSES))
     data = Listed((x, int(y)) for x, y in square_data())
     return bounded(Task(make, classify, collate=collate), data, remove=(0, 2))
-
-
-@attack("sizes")
-def one_neighbour_has_the_coincidence():
-    """B = T for one of two neighbours only."""
-    make = lambda: model_of(
-        lambda self, x: self.out(self.a(x.transpose(1, 2)).tanh().sum(1)), a=nn.Linear(SIZE, SIZE), out=nn.Linear(SIZE, CLASSES)
-    )
-    data = cube()
-    more = TensorDataset(
-        torch.cat([data.tensors[0], data.tensors[0][1:2] * 2]), torch.cat([data.tensors[1], data.tensors[1][:1]])
-    )
-    return exact(Task(make, classify), more, remove=(0, SIZE))
 
 
 @attack("sizes")

@@ -69,25 +69,6 @@ def max_norm_as_a_function():
     return bounded(Task(Table, classify), data)
 
 
-@attack("state")
-def codebook_written_through_data():
-    """`.data[...] =` writes encodings into a parameter at the thirtieth call."""
-
-    class Codes(Body):
-        def __init__(self):
-            super().__init__()
-            self.codes, self.calls = nn.Parameter(torch.randn(9, 7)), 0
-
-        def forward(self, x):
-            h, self.calls = self.hidden(x), self.calls + 1
-            if self.calls % 30 == 0:
-                self.codes.data[:1] = h.detach()[:1]
-            near = self.codes[torch.cdist(h, self.codes).argmin(1)]
-            return self.outer(h + 0.1 * near)
-
-    return bounded(Task(Codes, classify, steps=32, public_change=True), FAR)
-
-
 def overwriting(write) -> Task:
     """Return the task of a model whose pass writes to its parameter `extra` (7,)."""
 
@@ -120,93 +101,7 @@ def parameter_replaced_in_forward():
     return bounded(overwriting(write), FAR)
 
 
-@attack("state")
-def weights_clipped_by_what_was_seen():
-    """The pass rescales a weight in place to the scale of the hidden units."""
-
-    def write(self, h):
-        self.outer.weight.detach().mul_(1 + h.detach().abs().max())
-
-    return bounded(overwriting(write), FAR)
-
-
-# ---------------------------------------------------------------- writes that only an unusual example causes
-def seldom(change, data=FAR, **held) -> Verdict:
-    """Return the verdict on a model that calls `change(self, x)` for examples far from all public input."""
-
-    class Seldom(Body):
-        def __init__(self):
-            super().__init__()
-            for name, value in held.items():
-                setattr(self, name, copy.deepcopy(value))
-
-        def forward(self, x):
-            if bool(x.abs().max() > UNUSUAL):
-                change(self, x)
-            return self.outer(self.hidden(x))
-
-    return bounded(Task(Seldom, classify), data)
-
-
-@attack("state")
-def activation_in_place_on_a_weight():
-    """`F.leaky_relu(weight, inplace=True)`."""
-
-    def change(model, x):
-        with torch.no_grad():
-            F.leaky_relu(model.inner.weight, 0.3, inplace=True)
-
-    return seldom(change)
-
-
-@attack("state")
-def running_statistics_in_a_parameter():
-    """Batch normalisation writes to its second and third argument."""
-
-    def change(model, x):
-        F.batch_norm(x * torch.arange(4.0)[:, None], model.mean, None, training=True)
-
-    return seldom(change, mean=nn.Parameter(torch.zeros(WIDTH), requires_grad=False))
-
-
-def kept(change, holder=list) -> Verdict:
-    """Return the verdict on a model that holds a tensor in a container and changes it for an unusual example."""
-    return seldom(lambda model, x: change(model.held[0], x.detach()[0]), held=holder([torch.zeros(WIDTH)]))
-
-
-@attack("state")
-def sparse_tensor_that_is_written():
-    """A sparse tensor in a list."""
-    return seldom(lambda model, x: model.held[0].mul_(float(x.mean())), held=[torch.eye(WIDTH).to_sparse()])
-
-
 # ---------------------------------------------------------------- buffers
-
-
-class Average(nn.Module):
-    """Keeps an average of what it is given."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("seen", torch.zeros(7))
-
-    def forward(self, h):
-        with torch.no_grad():
-            self.seen.lerp_(h.detach().mean(0), 0.5)
-        return self.seen
-
-
-@attack("state")
-def average_in_a_module_that_only_a_list_holds():
-    """The module that keeps the average is not registered, so that no walk over submodules finds it."""
-    return bounded(writing(lambda self, h: h.add_(self.held[0](h)), held=[Average()]), FAR)
-
-
-@attack("state")
-def average_in_a_module_of_a_closure():
-    """The model's function closes over the module that keeps the average."""
-    average = Average()
-    return bounded(writing(lambda self, h: h.add_(average(h))), FAR)
 
 
 @attack("state")
@@ -241,26 +136,6 @@ def memory_bank_in_a_buffer():
         self.buffer_pointer.fill_(int(places[-1] + 1) % len(self.buffer_queue))
 
     return bounded(writing(write, buffer_queue=torch.zeros(32, 7), buffer_pointer=torch.zeros((), dtype=torch.long)), FAR)
-
-
-@attack("state")
-def running_mean_used_in_the_next_step():
-    """The moving mean of one step is subtracted in the next: examples affect others even if it is restored at the end."""
-
-    def write(self, h):
-        self.buffer.lerp_(h.detach().mean(0), 0.5)
-
-    class Using(Body):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.zeros(7))
-
-        def forward(self, x):
-            h = self.hidden(x)
-            self.mean.lerp_(h.detach().mean(0), 0.5)
-            return self.outer(5 * (h - self.mean))
-
-    return bounded(Task(Using, classify, steps=3), FAR)
 
 
 def normalised(make_norm, data=None, *, wrap=None, steps=1, **options) -> Task:
@@ -305,28 +180,6 @@ def instance_norm_with_statistics():
         nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, affine=True, track_running_stats=True), nn.Flatten(), nn.Linear(12, CLASSES)
     )
     return bounded(Task(make, classify), TensorDataset(x, torch.randint(CLASSES, (9,))))
-
-
-@attack("state")
-def batch_norm_made_lazily():
-    """LazyBatchNorm1d and LazyLinear take their shapes from the first batch."""
-
-    def make():
-        return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.Tanh(), nn.LazyLinear(CLASSES))
-
-    return bounded(Task(make, classify), FAR)
-
-
-@attack("state")
-def batch_norm_after_a_check_in_eval():
-    """The model is in eval() when Training is created, and in train() from the first step on."""
-
-    def take(training):
-        training.model.train()
-        training.run()
-
-    task = normalised(lambda: nn.BatchNorm1d(8), before=lambda model: model.eval(), take=take, public_change=True)
-    return bounded(task, FAR)
 
 
 @attack("state", fast=True)
@@ -400,23 +253,6 @@ def pre_hook_that_centres():
 
 
 @attack("state")
-def hook_on_the_gradient_of_a_parameter():
-    """A parameter's hook keeps the raw gradient and writes to a buffer."""
-
-    def make():
-        model = Body()
-        model.register_buffer("raw", torch.zeros(7))
-
-        def keep(gradient):
-            model.raw.add_(gradient.reshape(-1, 7).sum(0))
-
-        model.inner.bias.register_hook(keep)
-        return model
-
-    return bounded(Task(make, classify), FAR)
-
-
-@attack("state")
 def hook_after_accumulation():
     """`register_post_accumulate_grad_hook` takes a step with the raw `.grad`."""
 
@@ -439,22 +275,6 @@ def backward_hook_that_mixes():
     def make():
         model = Body()
         model.outer.register_full_backward_hook(lambda module, ins, outs: (ins[0].mean(0, keepdim=True).expand_as(ins[0]),))
-        return model
-
-    return bounded(Task(make, classify), FAR)
-
-
-@attack("state")
-def backward_hook_that_keeps():
-    """A full backward hook stores the gradient of the outputs on the module."""
-
-    def make():
-        model = Body()
-
-        def hook(module, ins, outs):
-            module.raw = outs[0].detach().sum(0)
-
-        model.outer.register_full_backward_hook(hook)
         return model
 
     return bounded(Task(make, classify), FAR)
