@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import shutil
 import statistics
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ from drawings import numbers
 
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
-from privet_experiments import RECIPES, Chart, Claim, Extent, PublishedNumber, Records, judge, reproduce
+from privet_experiments import RECIPES, Chart, Claim, Extent, PublishedNumber, Records, finished_runs, judge, reproduce
 from privet_experiments.reproduction import reproduction, workers
 from privet_experiments.reproduction.reproduction import TUNING_SEED
 
@@ -40,7 +41,20 @@ def performed(monkeypatch):
     return done
 
 
-def test_the_page_judges_claims_of_whole_runs_only(tmp_path):
+@pytest.fixture(scope="session")
+def all_runs(tmp_path_factory):
+    found = tmp_path_factory.mktemp("small")
+    reproduce(small.recipe(), found)
+    return found
+
+
+@pytest.fixture
+def carried_out(all_runs, tmp_path):
+    """A folder with all runs of the small recipe, which are not done again."""
+    return shutil.copytree(all_runs, tmp_path / "small")
+
+
+def test_the_page_judges_claims_of_whole_runs_only(tmp_path, carried_out):
     claims = (Claim("One is better", "accuracy", "flat", "higher", "normalised", size=0.02),)
     published = (PublishedNumber(0.987, "a linear model", 3.0, "somebody, Table 1", "flat"),)
     recipe = small.recipe(claims=claims, published=published, remark="Read with care.")
@@ -48,21 +62,21 @@ def test_the_page_judges_claims_of_whole_runs_only(tmp_path):
     assert "## Claims" not in (tmp_path / "reduced" / "table.md").read_text(encoding="utf-8")
     reproduce(recipe, tmp_path / "one", Extent(arms=("flat",)))
     assert "Verdict: runs are missing." in (tmp_path / "one" / "table.md").read_text(encoding="utf-8")
-    reproduce(recipe, tmp_path / "whole")
-    page = (tmp_path / "whole" / "table.md").read_text(encoding="utf-8").replace("\u00a0", " ")
-    found = judge(claims[0], Records(tmp_path / "whole" / "runs.jsonl"))
+    reproduce(recipe, carried_out)
+    page = (carried_out / "table.md").read_text(encoding="utf-8").replace("\u00a0", " ")
+    found = judge(claims[0], Records(carried_out / "runs.jsonl"))
     assert f"| One is better (accuracy) | 2.00 points | {100 * found.difference:+.2f}".replace("-", "−") in page
     assert f"Verdict: **{found.verdict}**." in page
     assert "| 98.70 % | 3 | a linear model | somebody, Table 1 |" in page
     assert "Read with care." in page
 
 
-def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(tmp_path):
-    found = reproduce(small.recipe(), tmp_path)
-    assert [(line["arm"], line["seed"]) for line in lines(tmp_path)] == [
+def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(carried_out):
+    found = reproduce(small.recipe(), carried_out)
+    assert [(line["arm"], line["seed"]) for line in lines(carried_out)] == [
         ("flat", 1), ("normalised", 1), ("flat", 2), ("normalised", 2),
     ]  # fmt: skip
-    for line in lines(tmp_path):
+    for line in lines(carried_out):
         assert line["plan"]["noise"]["multiplier"] > 0
         assert line["epsilon"] <= 4.0
         assert [point["step"] for point in line["curve"]] == [5, 9, 13]  # thirds of 13 steps, rounded up
@@ -121,32 +135,32 @@ def test_runs_that_lack_what_is_to_be_kept_are_done_again(tmp_path, performed, c
     assert (len(performed), found.rows[0].runs) == (2, 1)
 
 
-def test_a_run_that_diverged_has_a_row_and_figures_all_the_same(tmp_path):
-    reproduce(small.recipe(), tmp_path, Extent(seeds=2))
-    path = tmp_path / "runs.jsonl"
+def test_a_run_that_diverged_has_a_row_and_figures_all_the_same(carried_out):
+    reproduce(small.recipe(), carried_out, Extent(seeds=2))
+    path = carried_out / "runs.jsonl"
     first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     line = json.loads(first)
     for values in (line["metrics"], line["curve"][-1]):
         values["negative_log_likelihood"] = "inf"
     path.write_text("".join((json.dumps(line) + "\n", *rest)), encoding="utf-8")
-    found = reproduce(small.recipe(), tmp_path, Extent(seeds=2))
+    found = reproduce(small.recipe(), carried_out, Extent(seeds=2))
     assert math.isinf(found.rows[0].metrics["negative_log_likelihood"].mean)
-    assert "inf ± nan" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    assert "NaN" not in (tmp_path / "figures" / "curve.svg").read_text(encoding="utf-8")
+    assert "inf ± nan" in (carried_out / "table.md").read_text(encoding="utf-8")
+    assert "NaN" not in (carried_out / "figures" / "curve.svg").read_text(encoding="utf-8")
 
 
-def test_the_table_has_means_deviations_and_the_papers_number(tmp_path):
-    found = reproduce(small.recipe(), tmp_path)
-    accuracies = [line["metrics"]["accuracy"] for line in lines(tmp_path) if line["arm"] == "flat"]
+def test_the_table_has_means_deviations_and_the_papers_number(carried_out):
+    found = reproduce(small.recipe(), carried_out)
+    accuracies = [line["metrics"]["accuracy"] for line in lines(carried_out) if line["arm"] == "flat"]
     flat = found.rows[0].metrics["accuracy"]
     assert (flat.mean, flat.deviation) == pytest.approx((statistics.mean(accuracies), statistics.stdev(accuracies)))
     assert flat.reported == 0.25
-    text = (tmp_path / "table.md").read_text(encoding="utf-8")
+    text = (carried_out / "table.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| flat |"))
     assert f"{100 * flat.mean:.2f}" in row
     assert "25.00" in row
     assert "Poisson" in text
-    (first, *_) = csv.DictReader((tmp_path / "table.csv").open())
+    (first, *_) = csv.DictReader((carried_out / "table.csv").open())
     assert (first["arm"], first["metric"], float(first["mean"]), first["runs"]) == ("flat", "accuracy", flat.mean, "2")
 
 
@@ -181,15 +195,15 @@ def test_several_processes_come_to_as_many_runs(tmp_path):
     assert [(row.arm, row.runs) for row in found.rows] == [("flat", 1), ("normalised", 1)]
 
 
-def test_figures_are_drawn_from_the_records(tmp_path):
-    reproduce(small.recipe(), tmp_path)
-    figures = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "figures").iterdir()}
+def test_figures_are_drawn_from_the_records(carried_out):
+    reproduce(small.recipe(), carried_out)
+    figures = {path.name: path.read_text(encoding="utf-8") for path in (carried_out / "figures").iterdir()}
     assert sorted(figures) == ["arms.svg", "curve.svg", "sweep.svg"]
     assert "normalised" in figures["arms.svg"]
     assert "published" in figures["arms.svg"]
     assert "privacy loss" in figures["curve.svg"]
     assert ">other<" in figures["sweep.svg"]
-    flat, normalised = ([100 * run["metrics"]["accuracy"] for run in lines(tmp_path) if run["arm"] == arm] for arm in ARMS)
+    flat, normalised = ([100 * run["metrics"]["accuracy"] for run in lines(carried_out) if run["arm"] == arm] for arm in ARMS)
     ours, *_, papers, _ = numbers(figures["arms.svg"])
     assert ours == pytest.approx([statistics.mean(flat), 0, statistics.mean(normalised), 1], rel=1e-5)
     assert papers.tolist() == [25.0, 0.0]
@@ -200,16 +214,16 @@ def test_figures_are_drawn_from_the_records(tmp_path):
     assert [len(mark) for mark in numbers(figures["curve.svg"])[:2]] == [6, 6]  # three points of each arm
 
 
-def test_arms_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis_in_plain_numbers(tmp_path):
+def test_arms_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis_in_plain_numbers(carried_out):
     recipe = small.recipe(charts=(Chart("arms", "arms", "negative_log_likelihood", logarithmic=True),))
-    reproduce(recipe, tmp_path)
-    path = tmp_path / "runs.jsonl"
-    records = lines(tmp_path)
+    reproduce(recipe, carried_out)
+    path = carried_out / "runs.jsonl"
+    records = lines(carried_out)
     for line in records:
         line["metrics"]["negative_log_likelihood"] = {"flat": 0.7, "normalised": 150.0}[line["arm"]]
     path.write_text("".join(json.dumps(line) + "\n" for line in records), encoding="utf-8")
-    reproduce(recipe, tmp_path)
-    shown = re.findall(r">([\d.]+)</text>", (tmp_path / "figures" / "arms.svg").read_text(encoding="utf-8"))
+    reproduce(recipe, carried_out)
+    shown = re.findall(r">([\d.]+)</text>", (carried_out / "figures" / "arms.svg").read_text(encoding="utf-8"))
     assert {"1", "10", "100"} <= set(shown)
 
 
@@ -280,3 +294,64 @@ def test_the_command_line_asks_for_a_name(capsys):
         main(["reproduce"])
     assert stop.value.code == 2
     assert "privet reproduce --list" in capsys.readouterr().err
+
+
+# --- what counts as done: a recipe's own runs, each once and whole ------------------------------------------------------
+
+
+def done(recipe, records):
+    return len(finished_runs(recipe, records))
+
+
+def kept(all_runs, tmp_path, change=lambda record: [record]):
+    """The runs with a change to each, in a file of their own."""
+    records = Records(tmp_path / "runs.jsonl")
+    for record in Records(all_runs / "runs.jsonl"):
+        for changed in change(record):
+            records.add(changed)
+    return records
+
+
+def test_all_runs_of_a_recipe_count(all_runs):
+    assert done(small.recipe(), Records(all_runs / "runs.jsonl")) == small.recipe().runs == 4
+
+
+def test_a_file_that_is_not_there_holds_none(tmp_path):
+    assert done(small.recipe(), Records(tmp_path / "none.jsonl")) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 100}, {"examples": 500}, {"rate": 9.0}, {"arm": "another"}, {"curve": []}, {"metrics": {"accuracy": 0.5}}],
+    ids=["search", "reduced", "other rate", "other arm", "evaluated less often", "fewer metrics"],
+)
+def test_what_another_question_asked_for_does_not_count(all_runs, tmp_path, change):
+    first = next(iter(Records(all_runs / "runs.jsonl")))
+
+    def changed(record):
+        return [replace(record, **change)] if record.key == first.key else [record]
+
+    assert done(small.recipe(), kept(all_runs, tmp_path, changed)) == 3
+
+
+def test_shorter_runs_do_not_count(tmp_path):
+    reproduce(small.recipe(), tmp_path, Extent(seeds=1, epochs=0.1))
+    assert done(small.recipe(), Records(tmp_path / "runs.jsonl")) == 0
+
+
+def test_an_arm_with_fewer_runs_has_no_more_to_show(all_runs):
+    one, two = small.recipe().arms
+    assert done(small.recipe(arms=(replace(one, seeds=1), two)), Records(all_runs / "runs.jsonl")) == 3
+
+
+def test_a_run_with_two_rates_is_one_of_a_tuned_recipe(all_runs, tmp_path):
+    def doubled(record):
+        return [record, replace(record, rate=2 * record.rate)]
+
+    assert done(small.recipe(tuned=True), kept(all_runs, tmp_path, doubled)) == 4
+
+
+def test_runs_without_the_studies_asked_for_are_not_done(all_runs):
+    assert (
+        done(small.recipe(studies=("norms",)), Records(all_runs / "runs.jsonl")) == 2
+    )  # those of the second seed, which nobody studies
