@@ -106,7 +106,7 @@ RECORDED = [
            "return self.fill(leaf, tuple(leaf.shape))", "return leaf",
            PROBE("test_synthetic_items_keep_structure_and_types_only")),
     Mutant("low precision is not noticed", "Recorder.promote",
-           "self.low_precision = True", "",
+           "self.low_precision = True", "pass",
            PROBE("test_a_model_in_low_precision_is_compared_loosely")),
     Mutant("products may round what is measured", "_disable_rounding",
            'backend.fp32_precision = "ieee"', "pass",
