@@ -74,11 +74,11 @@ SUBLAYERS = {
     "privet.cli": [
         "output", "definitions", "options", "parts", "choice", "config", "summary", "running", "verbs", "main",
     ],
-    "privet.tables": ["cells", "columns", "targets", "toml", "delimited", "frames", "schema", "misfits", "drafts"],
+    "privet.tables": ["cells", "columns", "targets", "toml", "frames", "schema", "drafts"],
     "privet.artifact": [
-        "description", "encoding", "folder", "export", "predictor", "answers", "card",
+        "description", "encoding", "folder", "export", "predictor", "card",
     ],
-    "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "catalogue", "loading"],
+    "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "loading"],
     "privet.integrations.sklearn": ["public_facts", "transformers", "pipelines", "fitting", "estimators", "search"],
     "privet_experiments": [
         "studies", "data_sets", "features", "networks", "tangent_kernel", "tasks", "claims", "recipe", "papers", "registry",

@@ -148,7 +148,7 @@ def test_parquet_is_written_by_its_ending(runs, tmp_path):
 def test_the_public_test_split_and_raw_pixels_have_the_same_answers(runs, tmp_path):
     from sklearn.datasets import load_digits
 
-    from privet.data.sets.split import public_split
+    from privet.data.dataset import public_split
 
     _, test = public_split(1797, 360)
     np.savez(tmp_path / "pixels.npz", x=load_digits().images[test].astype(np.uint8))

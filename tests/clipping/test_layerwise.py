@@ -1,6 +1,5 @@
 """Layerwise clipping: the groups, their bounds, and the scale of their noise."""
 
-import json
 import math
 
 import pytest
@@ -9,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privet import Plan
-from privet._utils.registry import decode, encode
-from privet.clipping import NORM_RULES, PSASC, AdaptiveQuantile, Flat, Global, Layerwise, Normalize, Rule
+from privet.clipping import NORM_RULES, PSASC, AdaptiveQuantile, Flat, Global, Layerwise, Normalize
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
 from privet.sampling import Poisson
@@ -64,7 +62,7 @@ def test_groups_and_what_noise_they_get(style, groups, noise):
         assert [s / deviations[0] for s in deviations] == pytest.approx([(0.5 + 3 * k) / 0.5 for k in range(len(groups))])
 
 
-@pytest.mark.parametrize("number", [1, 2, 7, 300])
+@pytest.mark.parametrize("number", [1, 2, 300])
 @pytest.mark.parametrize("kind", NORM_RULES.values())
 def test_one_rule_has_its_own_sensitivity_however_many_groups_share_it(kind, number):
     rule = Layerwise(kind(bound=0.7), by="parameter")
@@ -75,12 +73,6 @@ def test_one_rule_has_its_own_sensitivity_however_many_groups_share_it(kind, num
     norms = torch.logspace(-8, 12, 40 * number, dtype=torch.float64).view(40, number).t()
     contributions = (rule.weights(norms) * norms).norm(dim=0)
     assert (contributions <= rule.sensitivity * (1 + 1e-12)).all()
-
-
-def test_a_single_group_is_the_rule_itself():
-    rule = Layerwise(PSASC(0.7, scale=0.4))
-    norms = torch.logspace(-5, 5, 20, dtype=torch.float64)
-    assert torch.equal(rule.weights(norms[None])[0], PSASC(0.7, scale=0.4).weight(norms))
 
 
 @every_style
@@ -124,15 +116,15 @@ def test_scaling_scales_every_group(style, groups, noise):
     assert rule.scale_bound(0.4).noise_scales(NAMES) == pytest.approx(rule.noise_scales(NAMES))
 
 
-@pytest.mark.parametrize("noise", NOISES)
 @every_style
-def test_a_rule_survives_json(style, groups, noise):
-    rule = noised(style, groups, noise)
-    for made in (rule, AdaptiveQuantile(rule), rule.scale_bounds([0.5] * len(groups))):
-        assert decode("clipping", json.loads(json.dumps(encode(made))), Rule) == made
-        assert hash(made) == hash(decode("clipping", encode(made), Rule))
-        plan = Plan(examples=100, sampling=Poisson(10), steps=3, clipping=made, delta=1e-5, noise=Gaussian(1.3))
-        assert Plan.from_json(plan.to_json()) == plan
+def test_a_rule_survives_json(style, groups):
+    for noise in NOISES:
+        rule = noised(style, groups, noise)
+        for made in (AdaptiveQuantile(rule), rule.scale_bounds([0.5] * len(groups))):
+            plan = Plan(examples=100, sampling=Poisson(10), steps=3, clipping=made, delta=1e-5, noise=Gaussian(1.3))
+            again = Plan.from_json(plan.to_json())
+            assert again == plan
+            assert hash(again.clipping) == hash(made)
 
 
 def test_the_first_pattern_that_matches_a_whole_name_decides():
@@ -143,13 +135,6 @@ def test_the_first_pattern_that_matches_a_whole_name_decides():
     rest = Layerwise([("head.*", Flat(1.0)), (".*weight", Flat(2.0)), (".*", Flat(4.0))])
     assert rest.groups(NAMES) == (("head.weight",), ("conv1.weight", "conv2.weight"), ("conv1.bias", "conv2.bias", "scale"))
     assert Layerwise(rules=(("head.*", Flat(1.0)), (".*", Flat(2.0)))).groups(["head.a", "b"]) == (("head.a",), ("b",))
-
-
-def test_a_mapping_that_is_changed_later_changes_nothing():
-    patterns = {"a": Flat(1.0)}
-    rule = Layerwise(patterns)
-    patterns["a"] = Flat(5.0)
-    assert rule.sensitivity == 1.0
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,6 @@ SCALES = [
 ]
 BAD = [0, 0.0, -1, math.nan, math.inf, -math.inf, True, "1", None, 1e-20, 1e20, torch.tensor(1.0)]
 PRECISIONS = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-lengths = st.just(0.0) | st.floats(0, 1e30) | st.floats(-30, 30).map(lambda exponent: 10**exponent) | st.floats(0.9, 1.1)
 
 
 def test_every_rule_is_in_the_table():
@@ -65,41 +64,27 @@ def test_weights_follow_the_formula(rule, sensitivity, formula):
 
 @pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
 @every_rule
-@given(length=lengths, relative=st.booleans())
-@settings(deadline=None, max_examples=60)
-def test_no_contribution_exceeds_the_sensitivity(rule, sensitivity, formula, dtype, length, relative):
-    norm = torch.tensor([length * rule.threshold if relative else length], dtype=torch.float64).to(dtype)
-    weight = rule.weight(norm)
-    assert weight.dtype == dtype
-    assert weight.item() >= 0
-    if not norm.isfinite():
-        assert weight.item() == 0
-    elif weight.isfinite():
-        assert weight.double().item() * norm.double().item() <= rule.sensitivity * (1 + 2**-51)
+def test_no_contribution_exceeds_the_sensitivity(rule, sensitivity, formula, dtype):
+    near = rule.threshold * (1 + torch.linspace(-1e-3, 1e-3, 2001, dtype=torch.float64))
+    ulps = rule.threshold * (1 + torch.arange(-64, 65, dtype=torch.float64) * 2.0**-52)
+    lengths = torch.cat([torch.logspace(-30, 30, 30_001, dtype=torch.float64), torch.rand(2000).double(), near, ulps])
+    norms = torch.cat([torch.zeros(1, dtype=torch.float64), lengths]).to(dtype)
+    weights = rule.weight(norms)
+    assert weights.dtype == dtype
+    assert (weights >= 0).all()
+    computed = norms.isfinite() & weights.isfinite()
+    assert (weights.double() * norms.double() <= rule.sensitivity * (1 + 2**-51))[computed].all()
 
 
 @every_rule
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_weights_keep_shape_and_dtype_and_are_finite_at_zero(rule, sensitivity, formula, dtype):
-    norms = torch.tensor([[0.0, 0.2, 5.0], [0.0, 3.0, 0.7]], dtype=dtype)
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
+def test_what_is_not_finite_has_weight_exactly_zero_and_shape_and_dtype_are_kept(rule, sensitivity, formula, dtype):
+    norms = torch.tensor([[math.nan, math.inf, -math.inf], [rule.threshold / 2, 0.0, 0.0]], dtype=dtype)
     weights = rule.weight(norms)
     assert (weights.shape, weights.dtype) == (norms.shape, dtype)
-    assert weights.isfinite().all()
-    assert (weights >= 0).all()
-    assert (weights.double() * norms.double() <= sensitivity * (1 + 2**-51)).all()
-
-
-@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
-@every_rule
-def test_what_is_not_finite_has_weight_exactly_zero(rule, sensitivity, formula, dtype):
-    weights = rule.weight(torch.tensor([math.nan, math.inf, -math.inf, rule.threshold / 2], dtype=dtype))
-    assert weights[:3].tolist() == [0, 0, 0]
-    assert weights[3] > 0 or torch.tensor(rule.threshold / 2, dtype=dtype) in (0, torch.inf)
-
-
-@every_rule
-def test_no_examples_have_no_weights(rule, sensitivity, formula):
-    assert rule.weight(torch.zeros(0, dtype=torch.float64)).shape == (0,)
+    assert weights[0].tolist() == [0, 0, 0]
+    assert weights[1, 0] > 0 or torch.tensor(rule.threshold / 2, dtype=dtype) in (0, torch.inf)
+    assert rule.weight(norms[:, :0]).shape == (2, 0)
 
 
 @every_rule
@@ -108,6 +93,8 @@ def test_one_group_of_all_parameters(rule, sensitivity, formula):
     assert rule.noise_scales(["a"]) == rule.statistics(torch.zeros(1, 3)) == {}
     norms = torch.rand(1, 4, dtype=torch.float64)
     assert torch.equal(rule.weights(norms)[0], rule.weight(norms[0]))
+    assert rule.weights(torch.zeros_like(norms)).isfinite().all()
+    assert hash(rule) == hash(type(rule)(**vars(rule)))
 
 
 @every_rule
@@ -117,14 +104,6 @@ def test_a_scaled_rule_has_the_scaled_sensitivity_and_threshold(rule, sensitivit
         scaled = rule.scale_bound(factor)
         assert scaled.sensitivity == pytest.approx(factor * sensitivity)
         assert scaled.threshold == pytest.approx(factor * rule.threshold)
-
-
-@every_rule
-def test_rules_are_frozen_values(rule, sensitivity, formula):
-    with pytest.raises(AttributeError):
-        rule.bound = 2.0
-    assert rule == type(rule)(**vars(rule))
-    assert hash(rule) == hash(type(rule)(**vars(rule)))
 
 
 @pytest.mark.parametrize("value", BAD, ids=repr)
@@ -148,19 +127,14 @@ scales, stabilities, bounds = st.floats(1e-3, 1), st.floats(1e-6, 0.9), st.float
 NORMS = torch.cat([torch.zeros(1, dtype=torch.float64), torch.logspace(-20, 20, 4001, dtype=torch.float64)])
 
 
-@given(bounds, stabilities)
-@settings(deadline=None, max_examples=50)
-def test_psasc_with_scale_one_is_psac(bound, stability):
-    found, expected = PSASC(bound, scale=1.0, stability=stability).weight(NORMS), PSAC(bound, stability).weight(NORMS)
-    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
-
-
 @given(bounds, scales, stabilities)
 @settings(deadline=None, max_examples=50)
-def test_psasc_leaves_the_smallest_gradients_as_they_are_up_to_the_bound(bound, scale, stability):
+def test_psasc_leaves_the_smallest_gradients_as_they_are_up_to_the_bound_and_is_psac_with_scale_one(bound, scale, stability):
     rule = PSASC(bound, scale, stability)
     assert rule.weight(torch.zeros(1, dtype=torch.float64)).item() == pytest.approx(bound, rel=1e-15)
     assert rule.weight(torch.tensor([1e-15], dtype=torch.float64)).item() / bound == pytest.approx(1, rel=1e-8)
+    found, expected = PSASC(bound, 1.0, stability).weight(NORMS), PSAC(bound, stability).weight(NORMS)
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
 
 
 @given(bounds, scales, stabilities)
@@ -203,8 +177,6 @@ def test_normalisation_leaves_a_gradient_of_zero_at_zero():
 
 def test_without_a_cutoff_the_global_rule_keeps_what_is_within_the_bound_as_it_is():
     assert Global(0.7).weight(NORMS).tolist() == (NORMS <= 0.7).double().tolist()
-    assert Global(0.7) != Global(0.7, cutoff=0.7)
-    assert torch.equal(Global(0.7).weight(NORMS), Global(0.7, cutoff=0.7).weight(NORMS))
 
 
 # --- one factor for the batch -----------------------------------------------------------------------------------------

@@ -81,10 +81,15 @@ def by_hand(net, plan, data, weight, times, cutoff, groups, bounds, own_noise, a
     return named, bounds
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.7], ids=["no noise", "fixed noise"])
-@pytest.mark.parametrize("adaptive", [False, True], ids=["fixed bound", "adaptive"])
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("name", WEIGHTS)
+# Every pair of a rule, a style, a kind of bound and noise or none.
+COMBINATIONS = [
+    (name, style, (r + s) % 2 == 0, (0.0, 0.7)[(r + s // 2) % 2])
+    for r, name in enumerate(WEIGHTS)
+    for s, style in enumerate(STYLES)
+]
+
+
+@pytest.mark.parametrize(("name", "style", "adaptive", "sigma"), COMBINATIONS)
 def test_training_is_the_papers_loop(name, style, adaptive, sigma):
     rule, *papers = WEIGHTS[name]
     arrange, groups, own_noise = STYLES[style]

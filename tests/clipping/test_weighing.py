@@ -106,15 +106,17 @@ def test_whatever_a_rule_returns_an_example_moves_the_sums_by_at_most_the_sensit
     assert made.sensitivity == rule.sensitivity
 
 
-@pytest.mark.parametrize("name", ["by the longest of the batch", "by the number of the batch"])
-def test_a_rule_that_looks_at_the_batch_is_refused_before_training(name):
-    with pytest.raises(InvalidArgumentError, match=r"^clipping is .*depends on that example's norms only"):
-        check_rule(rule_of(FORMULAS[name]), NAMES)
+REFUSALS = {
+    "by the longest of the batch": "depends on that example's norms only",
+    "by the number of the batch": "depends on that example's norms only",
+    "unclipped": r"contributions are at most its sensitivity 0\.7",
+    "twice the bound": r"contributions are at most its sensitivity 0\.7",
+}
 
 
-@pytest.mark.parametrize("name", ["unclipped", "twice the bound"])
-def test_a_rule_whose_weights_are_too_large_is_refused_before_training(name):
-    with pytest.raises(InvalidArgumentError, match=r"^clipping is .*contributions are at most its sensitivity 0\.7"):
+@pytest.mark.parametrize(("name", "reason"), REFUSALS.items())
+def test_a_rule_that_looks_at_the_batch_or_weighs_too_much_is_refused_before_training(name, reason):
+    with pytest.raises(InvalidArgumentError, match=rf"^clipping is .*{reason}"):
         check_rule(rule_of(FORMULAS[name]), NAMES)
 
 
@@ -161,12 +163,8 @@ def test_statistics_and_gradients_share_the_sensitivity():
         gradient = torch.where(norms.isfinite(), norms, 0.0) * weights
         assert torch.hypot(gradient[0, 0], statistics["own:count"][0]) <= C
     assert weigh(WithStatistics(C, size=0.01), NORMS[:, :3], (NAMES,))[1]["own:count"].item() == pytest.approx(0.003)
-
-
-def test_an_empty_batch_has_statistics_of_zero():
     weights, statistics = weigh(WithStatistics(C, size=0.01), NORMS[:, :0], (NAMES,))
-    assert weights.shape == (1, 0)
-    assert statistics["own:count"].tolist() == [0.0]
+    assert (weights.shape, statistics["own:count"].tolist()) == ((1, 0), [0.0])
 
 
 def test_estimated_norms_are_weighed_one_by_one_too():

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from privet.data.download.acquisition import Place
-from privet.data.formats import idx
-from privet.data.sets.image_set import IDX_FILES, Arrays
+from privet.data.download.packages import Place
+from privet.data.sets.image_set import IDX_FILES, Arrays, encode_idx
 from privet.data.sets.mnist import MNIST
 
 ARRAYS = Arrays(
@@ -17,7 +16,7 @@ ARRAYS = Arrays(
     x_test=np.full((2, 28, 28), 255, dtype=np.uint8),
     y_test=np.array([3, 4], dtype=np.uint8),
 )
-MD5 = tuple(hashlib.md5(idx.encode(array)).hexdigest() for array in ARRAYS)
+MD5 = tuple(hashlib.md5(encode_idx(array)).hexdigest() for array in ARRAYS)
 
 
 def image_set(*places):
@@ -34,6 +33,6 @@ def write_idx(folder, packed):
     """Write the four IDX files, gzipped or plain."""
     folder.mkdir()
     for name, array in zip(IDX_FILES, ARRAYS, strict=True):
-        content = idx.encode(array)
+        content = encode_idx(array)
         (folder / f"{name}.gz").write_bytes(gzip.compress(content)) if packed else (folder / name).write_bytes(content)
     return folder

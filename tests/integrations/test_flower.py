@@ -39,7 +39,8 @@ SEEDED = Selection(seed=5, block=2, zeros=round(0.9 * OUTPUTS * (INPUTS + 1)))
 # Masks of a round, and the three numbers that they come from; a ranked mask comes from releases.
 RANKED = {name: torch.arange(math.prod(shape)).view(shape) % 3 > 0 for name, shape in SHAPES.items()}
 MASKS = {"dense": (None, None), "random": (SEEDED.masks(SHAPES), SEEDED), "ranked": (RANKED, None)}
-EVERY = [(rule, masks) for rule in RULES for masks in MASKS]
+# Every rule with the masks in turn.
+PAIRS = [(rule, list(MASKS)[(place + more) % 3]) for place, rule in enumerate(RULES) for more in (0, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +113,7 @@ def distance(one, other):
     ))  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "masks"), EVERY)
+@pytest.mark.parametrize(("rule", "masks"), PAIRS)
 def test_nodes_answer_with_what_the_simulation_sums(rule, masks):
     told, cohort = round_of(rule, masks), np.array([0, 1, 3, 4])
     found, expected = population(Wires()).gather(told, cohort), SIMULATION.gather(told, cohort)
@@ -136,13 +137,6 @@ def test_a_node_is_told_its_own_clients_alone_and_a_random_mask_as_three_numbers
     for masks, kept in (("dense", size), ("random", size - SEEDED.zeros), ("ranked", sum(int(m.sum()) for m in RANKED.values()))):
         alone = grids[masks].up[1]
         assert 4 * kept <= alone < 4 * kept + 150
-
-
-def test_a_sparse_update_takes_a_tenth_of_a_dense_one_with_what_flower_sends_around_it():
-    grid = Wires()
-    population(grid).gather(round_of("adaptive layerwise", "random"), np.array([1]))
-    dense = 4 * sum(math.prod(shape) for shape in SHAPES.values())
-    assert 0.1 * dense < grid.up[0] <= 0.105 * dense
 
 
 def changed(clients, change):
@@ -199,8 +193,7 @@ ZERO = {
 }
 
 
-@pytest.mark.parametrize("masks", ["dense", "random"])
-@pytest.mark.parametrize("what", ZERO)
+@pytest.mark.parametrize(("what", "masks"), [(what, "dense") for what in ZERO] + [("the update is too long", "random")])
 def test_what_is_no_message_of_the_client_counts_as_zero(what, masks):
     told = round_of("flat", masks)
     found = population(Wires(ZERO[what])).gather(told, np.array([0, 3, 4]))
@@ -209,17 +202,14 @@ def test_what_is_no_message_of_the_client_counts_as_zero(what, masks):
     assert found.sensitivity == expected.sensitivity
 
 
-@pytest.mark.parametrize(("rule", "masks"), [each for each in EVERY if each[0] != "adaptive layerwise"])
+@pytest.mark.parametrize(("rule", "masks"), [each for each in PAIRS if each[0] != "adaptive layerwise"])
 def test_a_forged_update_moves_the_sum_by_at_most_the_sensitivity(rule, masks):
     told = round_of(rule, masks)
     forge = changed([3], lambda data: (np.frombuffer(data, "<f4") * np.float32(1e6)).tobytes())
     found = population(Wires(forge)).gather(told, np.array([3]))
     moved = distance(found, no_contributions(told))
     assert 0.9 * told.rule.sensitivity < moved <= told.rule.sensitivity
-
-
-def test_forged_counts_of_an_adaptive_bound_count_as_zero():
-    told = round_of("adaptive layerwise")
+    told = round_of("adaptive layerwise")  # forged counts of an adaptive bound count as zero
     found = population(Wires(changed([3], numbers(1e6)))).gather(told, np.array([3]))
     assert distance(found, no_contributions(told)) == 0
 
@@ -254,19 +244,14 @@ def test_a_client_whose_training_fails_counts_as_zero_and_nothing_is_said_of_it(
     assert grid.up[0] < 2.1 * grid.up[1]  # an answer of zeros for client 4, and no error
 
 
-def test_a_node_that_has_gone_is_not_waited_for():
+def test_a_node_that_has_gone_is_not_waited_for_and_an_empty_cohort_asks_nobody():
     grid, told = Wires(), round_of()
     reached = population(grid)
+    assert distance(reached.gather(told, np.array([], dtype=np.int64)), no_contributions(told)) == 0
+    assert not grid.sent
     grid.here = (22,)
     assert distance(reached.gather(told, np.array([0, 3, 4])), SIMULATION.gather(told, np.array([3]))) < 1e-5
     assert [node for node, *_ in grid.sent] == [22]
-
-
-def test_an_empty_cohort_is_a_sum_of_zero_and_asks_nobody():
-    grid, told = Wires(), round_of()
-    found = population(grid).gather(told, np.array([], dtype=np.int64))
-    assert distance(found, no_contributions(told)) == 0
-    assert not grid.sent
 
 
 def test_the_whole_population_is_waited_for(monkeypatch):

@@ -162,8 +162,7 @@ ODD_CHATS = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_CHATS)
-@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("odd", "first"), [(odd, place % 2 == 0) for place, odd in enumerate(ODD_CHATS)])
 def test_a_chat_that_cannot_be_prepared_keeps_its_place_without_labels(tmp_path, odd, first):
     rows = list(chats(EXAMPLES - 1))
     rows.insert(0 if first else 5, {"messages": ODD_CHATS[odd]})
@@ -222,16 +221,11 @@ def test_a_formatting_function_may_need_real_rows(tmp_path):
     assert set(host.train_dataset[EXAMPLES - 1]["labels"]) == {-100}
 
 
-def test_rows_that_are_tokens_already_stay_as_they_are(tmp_path):
-    rows = [{"input_ids": [5, 6, 7 + one % 3], "labels": [-100, 6, 7 + one % 3]} for one in range(EXAMPLES)]
-    host = trainer(tmp_path, datasets.Dataset.from_list(rows))
-    assert list(host.train_dataset) == rows
-    skipped = trainer(tmp_path, datasets.Dataset.from_list(rows), dataset_kwargs={"skip_prepare_dataset": True})
-    assert list(skipped.train_dataset) == rows
-
-
-def test_texts_are_padded_to_the_longest_that_is_kept(tmp_path):
+def test_rows_that_are_tokens_already_stay_as_they_are_and_texts_are_padded_to_the_longest_that_is_kept(tmp_path):
     """A model may have as many positions as `max_length`, which need not be a multiple of 16."""
+    rows = [{"input_ids": [5, 6, 7 + one % 3], "labels": [-100, 6, 7 + one % 3]} for one in range(EXAMPLES)]
+    for options in ({}, {"dataset_kwargs": {"skip_prepare_dataset": True}}):
+        assert list(trainer(tmp_path, datasets.Dataset.from_list(rows), **options).train_dataset) == rows
     host = trainer(tmp_path, datasets.Dataset.from_list([{"text": text(one, 19)} for one in range(EXAMPLES)]), max_length=19)
     dataset, collate, _ = host._private_parts()
     assert collate([dataset[0]])["input_ids"].shape == (1, 19)

@@ -5,7 +5,7 @@ import torch
 
 import privet
 from privet import models
-from privet.models.edges import OrientedEdges
+from privet.models.convolutional import OrientedEdges
 from rounding import assert_equal_up_to_rounding
 
 

@@ -15,7 +15,7 @@ MUTANTS = [
     Mutant("buffers forget too fast", "PastBuffers._step",
            "mul_(decay)", "mul_(decay**2)",
            MADE),
-    Mutant("children count fully in a tree", "past_tree._combine",
+    Mutant("children count fully in a tree", "tree._combine",
            "((1 << level) - 1) * children", "(1 << level) * children",
            MADE),
     Mutant("noise goes on over a gap", "PastNoise.noise",

@@ -15,7 +15,7 @@ MUTANTS = [
            ESTIMATORS("test_a_search_cannot_clone_an_estimator_of_private_rows_and_trains_nothing")),
     Mutant("an estimator trains on private rows again", "PrivateEstimator.mark_spent",
            "not self.public_rows", "self.public_rows",
-           ESTIMATORS("test_an_estimator_trains_on_private_rows_once")),
+           ESTIMATORS("test_an_estimator_trains_on_private_rows_once_and_survives_a_pickle")),
     Mutant("a fit does not draw from the budget", "PrivateEstimator.begin",
            "budget=self.check_unspent()", "budget=self.check_unspent() and None",
            ESTIMATORS("test_a_budget_pays_for_every_fit_and_refuses_the_one_that_it_does_not_cover")),

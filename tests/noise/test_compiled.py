@@ -28,7 +28,7 @@ def random_words(size):
     return torch.randint(-(2**63), 2**63 - 1, (size,)).view(torch.float64)
 
 
-@pytest.mark.parametrize("size", [0, 2, 4, 6, 30, 62, 65_536, 1_000_002])
+@pytest.mark.parametrize("size", [0, 2, 6, 62, 1_000_002])
 def test_the_same_words_give_the_same_normals(compiled, size):
     expected = random_words(size)
     found = expected.clone()
@@ -58,8 +58,10 @@ def test_a_block_keeps_its_radii(compiled):
 
 
 @SCALES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("size", [0, 1, 7, 33, 200_003])
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [(torch.float32, 0), (torch.float64, 1), (torch.float32, 33), (torch.float32, 50_003), (torch.float64, 50_003)],
+)
 def test_the_same_normals_give_the_same_release_to_the_last_bit(compiled, sigma, sensitivity, dtype, size):
     grid = 2.0 ** (math.floor(math.log2(sigma * sensitivity)) - 30)
     total = (torch.randn(size, dtype=torch.float64) * sensitivity * 10).to(dtype)
@@ -127,22 +129,19 @@ def test_a_wrong_kernel_is_detected(box_muller, add_noise):
     assert not kernels.agree(Arithmetic(box_muller, add_noise, "wrong"))
 
 
-def test_kernels_that_disagree_are_not_used(compiled, monkeypatch, tmp_path):
+@pytest.mark.parametrize("change", ["another function", "a function less"])
+def test_wrong_kernels_are_not_used(compiled, monkeypatch, tmp_path, change):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
-    wrong = tmp_path / "kernels.cpp"
-    source = kernels._SOURCE.read_text(encoding="utf-8")
-    wrong.write_text(source.replace("4.0 * uniform", "2.0 * uniform"), encoding="utf-8")
+    wrong, source = tmp_path / "kernels.cpp", kernels._SOURCE.read_text(encoding="utf-8")
+    other = change == "another function"
+    wrong.write_text(
+        source.replace("4.0 * uniform", "2.0 * uniform") if other else 'extern "C" void box_muller() {}', encoding="utf-8"
+    )
     monkeypatch.setattr(kernels, "_SOURCE", wrong)
     form = arithmetic.__wrapped__()
-    assert form.description == "torch: the compiled functions do not agree with those in torch"
     assert form.box_muller is reference.box_muller
-
-
-def test_kernels_that_lack_a_function_are_not_used(compiled, monkeypatch, tmp_path):
-    monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "kernels.cpp").write_text('extern "C" void box_muller() {}', encoding="utf-8")
-    monkeypatch.setattr(kernels, "_SOURCE", tmp_path / "kernels.cpp")
-    assert arithmetic.__wrapped__().description.startswith("torch: ")
+    assert form.description.startswith("torch: ")
+    assert form.description.endswith("do not agree with those in torch") is other
 
 
 def test_the_torch_fallback_states_the_reason(monkeypatch):

@@ -46,16 +46,12 @@ def test_the_words_are_those_of_the_standard(monkeypatch):
     assert b"".join([*pieces, filled[:-ROOM].tobytes()]) == whole
 
 
-def test_asking_twice_or_once_never_repeats_a_word():
+def test_asking_twice_or_once_never_repeats_a_word_and_neither_do_instances():
     stream = Keystream()
-    words = np.concatenate([stream.words(size) for size in (0, 1, 3, 1000, 50_000)])
-    assert words.dtype == np.uint64
-    assert len(np.unique(words)) == len(words) == 51_004
-
-
-def test_instances_have_separate_streams():
-    words = np.concatenate([Keystream().words(1000) for _ in range(5)])
-    assert len(np.unique(words)) == len(words)
+    words = [stream.words(size) for size in (0, 1, 3, 1000, 50_000)] + [Keystream().words(1000) for _ in range(4)]
+    together = np.concatenate(words)
+    assert together.dtype == np.uint64
+    assert len(np.unique(together)) == len(together) == 55_004
 
 
 def test_threads_never_see_the_same_words():

@@ -50,7 +50,7 @@ def test_normals_are_independent_and_standard_normal(kind, form, holds_twice, mo
 
 
 @EVERY
-@pytest.mark.parametrize("size", [0, 1, 2, 7, 65_535, 65_536, 65_537, 131_073])
+@pytest.mark.parametrize("size", [0, 1, 7, 65_536, 65_537, 131_073])
 def test_as_many_normals_as_asked_for(kind, size):
     drawn = kind().normal(size)
     assert (drawn.shape, drawn.dtype, drawn.device.type) == ((size,), torch.float64, "cpu")

@@ -103,7 +103,7 @@ TRADE = {1: (0.8708, 27.54), 2: (1.0554, 23.70), 4: (1.3356, 21.41), 8: (1.7546,
 
 @pytest.mark.parametrize("bands", TRADE)
 def test_bands_trade_amplification_for_cancellation(bands):
-    from privet.noise.correlated.workload import iterates
+    from privet.noise.correlated.strategies import iterates
 
     made = plan(
         examples=50_000, sampling=CyclicPoisson(500, cycle=bands), steps=2000, delta=1e-6, noise=noise.Banded(bands=bands)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from privet.errors import InvalidArgumentError
-from privet.report import run_files
-from privet.report.writing import write
+from privet.report import run_files, write
 
 VOLUME = {"up": 8_800, "down": 40_012, "dense_up": 40_000, "dense_down": 40_000}
 SENT = {"cohort": 20.0, "rounds": 3, "rounds_per_epoch": 5.0} | dict.fromkeys(("client", "round", "epoch", "run"), VOLUME)

@@ -71,18 +71,13 @@ def test_the_folder_of_the_model_is_listed_by_its_files(write_run):
     assert "model/notes.txt" in found["Other files"].files
 
 
-def test_an_unknown_file_is_not_vouched_for(write_run):
-    directory = write_run()
+def test_an_unknown_file_or_quantity_is_not_vouched_for(write_run, metrics_until):
+    directory = write_run(metrics=[line | {"training_loss": 0.1} for line in metrics_until(300)])
     (directory / "gradients.pt").write_bytes(b"")
-    release = by_name(directory)["Other files"]
-    assert release.files == ("gradients.pt",)
-    assert release.status is ReleaseStatus.OUTSIDE
-
-
-def test_an_unknown_quantity_is_listed(write_run, metrics_until):
-    lines = [line | {"training_loss": 0.1} for line in metrics_until(300)]
-    release = by_name(write_run(metrics=lines))["Other recorded quantities: training_loss"]
-    assert release.status is ReleaseStatus.OUTSIDE
+    found = by_name(directory)
+    assert found["Other files"].files == ("gradients.pt",)
+    for name in ("Other files", "Other recorded quantities: training_loss"):
+        assert found[name].status is ReleaseStatus.OUTSIDE
 
 
 def test_released_statistics_are_covered_and_settings_are_known(write_run, metrics_until):
@@ -105,11 +100,3 @@ def test_lines_of_one_step_complement_each_other(write_run):
 def test_weights_without_a_finite_guarantee_are_unprotected(write_run, guarantee):
     weights, *_ = list_releases(read(write_run(guarantee=guarantee)))
     assert weights.status is ReleaseStatus.UNPROTECTED
-
-
-def test_report_does_not_change_the_table(write_run):
-    directory = write_run()
-    before = [release.what for release in list_releases(read(directory))]
-    (directory / "figures").mkdir()
-    (directory / "report.html").write_text("", encoding="utf-8")
-    assert [release.what for release in list_releases(read(directory))] == before

@@ -10,7 +10,7 @@ import pytest
 
 from privet import report
 from privet.evaluation import HeldOutEstimate, RegressionEvaluation
-from privet.report.estimates import headline, list_estimates, list_released
+from privet.report.headline import headline, list_estimates, list_released
 
 ERRORS = {"mean_squared_error": (0.36, 0.49), "mean_absolute_error": (0.5, 0.6), "r_squared": (0.2, 0.3)}
 REGRESSION = RegressionEvaluation(0.4225, 0.55, 980, ERRORS, r_squared=0.25)

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from privet.report import numbers, prose, setting_rows
+from privet.report import numbers, setting_rows
+from privet.report.page import to_markup
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,9 @@ def test_settings_are_flattened_with_kinds_as_values_usual_names_and_without_wha
     ]
 
 
-def test_settings_that_nobody_gave_say_so():
+def test_settings_that_nobody_gave_say_so_and_those_of_a_damaged_file_are_none():
+    for damaged in (2147483648, [3, "learning_rate"], None, "learning_rate"):
+        assert setting_rows.list_defaults({"defaults": damaged}) == frozenset()
     setup = {"learning_rate": 0.5, "seed": 0, "defaults": {"learning_rate": 0.5, "bound": 1.0}}
     defaults = setting_rows.list_defaults(setup)
     assert dict(setting_rows.flatten({"clipping": {"kind": "Flat", "bound": 1.0}}, defaults))["clipping bound"] == "1 (default)"
@@ -91,4 +94,4 @@ def test_times_have_their_two_largest_units(seconds, shown):
     ],
 )
 def test_prose_keeps_paragraphs_and_lists(words, markup):
-    assert prose.to_markup(words) == markup
+    assert to_markup(words) == markup

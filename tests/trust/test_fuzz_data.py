@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import data
-from privet.data.formats import idx
+from privet.data.sets.image_set import decode_idx, encode_idx
 from privet.errors import InvalidArgumentError
 from privet.tables import Category, Classification, Ignore, Number, Regression, Schema, UserId
 
@@ -119,11 +119,11 @@ def test_a_damaged_table(tmp_path_factory, ending):
 
 
 @fuzzed(80)
-@given(damaged(idx.encode(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))))
+@given(damaged(encode_idx(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))))
 def test_a_damaged_idx_file(content):
     try:
-        found = idx.decode(content)
+        found = decode_idx(content)
     except ValueError:
         return
     assert found.dtype == np.uint8
-    assert idx.encode(found) == content
+    assert encode_idx(found) == content

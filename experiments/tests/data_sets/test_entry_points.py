@@ -5,7 +5,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from privet import data, models
-from privet.data.catalogue import published_sets
+from privet.data.loading import published_sets
 from privet.errors import InvalidArgumentError
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from privet.data import ChecksumError, DataUnavailableError
-from privet.data.catalogue import published_sets
+from privet.data.dataset import public_split
 from privet.data.download import published
-from privet.data.download.acquisition import Place
-from privet.data.sets.split import public_split
+from privet.data.download.packages import Place
+from privet.data.loading import published_sets
 from privet_experiments.data_sets import covertype, wine_quality
 from privet_experiments.data_sets.table_set import Cells, TableSet
 from rounding import assert_equal_up_to_rounding

@@ -6,7 +6,7 @@ guarantee) and a model card (`README.md`). Loading reads JSON and safetensors on
 
 from privet.artifact.description import Architecture, GuaranteeSummary, ModelDescription
 from privet.artifact.predictor import Predictions, Predictor
-from privet.tables.misfits import MisfitError
+from privet.tables.schema import MisfitError
 
 __all__ = [
     "Architecture",

@@ -29,12 +29,8 @@ _LISTED_VALUES = 12
 class PublicMetric:
     """A number on the quality of the model that may be published.
 
-    Args:
-        name: identifier on the hub, such as "accuracy" or "rmse".
-        label: name for people, with the unit, such as "Accuracy".
-        value: the number.
-        interval: 95 % interval; None without one.
-        source: the data, and why the number may be published, as a noun phrase such as "360 public test examples".
+    `name` is its identifier on the hub, such as "rmse", `label` that for people, with the unit. The interval is at 95 %. `source`
+    says on what it was measured and why it may be published, such as "360 public test examples".
     """
 
     name: str
@@ -45,15 +41,10 @@ class PublicMetric:
 
 
 def format_card(description: ModelDescription, metrics: Sequence[PublicMetric] = (), license: str | None = None) -> str:
-    """Return the text of a model card.
+    """Return the text of a model card; `license` is an identifier such as "apache-2.0".
 
     Guarantee:
         It contains public facts only: the description, whose every part is public, and the metrics that the caller vouches for.
-
-    Args:
-        description: the model.
-        metrics: numbers on public test data, or released under the guarantee.
-        license: identifier of the model's licence, such as "apache-2.0"; left out if None.
     """
     sections = [
         _front_matter(description, metrics, license),

@@ -32,17 +32,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network of `privet.models`, without its weights.
-
-    Args:
-        name: one of `privet.models.NAMES`.
-        input_shape: shape of one input.
-        outputs: number of outputs, ≥ 1.
-        options: further arguments of the network, as plain JSON values.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
-    """
+    """A network of `privet.models` without its weights; `options` are further arguments of it, as plain JSON values."""
 
     name: str
     input_shape: tuple[int, ...]
@@ -66,16 +56,7 @@ class Architecture:
 class GuaranteeSummary:
     """The guarantee of a run in a few values; the run's guarantee.md is the whole statement.
 
-    Args:
-        epsilon: ε at `delta`; infinity if there is no privacy.
-        delta: δ.
-        unit: whose data is protected, such as "one example".
-        adjacency: how neighbouring data sets differ.
-        examples: public size N of the training data, in units that are sampled and clipped.
-        accountant: the accountant that computed ε.
-        attacks: limits on membership attacks, in sentences; empty if there are none.
-        assumptions: conditions of the guarantee that cannot be checked, in sentences.
-        not_covered: what the guarantee excludes, in phrases.
+    `examples` are counted in units that are sampled and clipped; `attacks` are limits on membership attacks, in sentences.
     """
 
     epsilon: float
@@ -138,9 +119,6 @@ class ModelDescription:
         data_set: name of the public data set that the model was trained on; None for private data.
         weights: SHA-256 of `model.safetensors`.
         versions: library → version that trained the model.
-
-    Raises:
-        InvalidArgumentError: the parts contradict each other.
     """
 
     architecture: Architecture
@@ -188,11 +166,7 @@ class ModelDescription:
 
     @classmethod
     def from_dict(cls, values: object) -> ModelDescription:
-        """Return the description that `to_json` wrote, from its parsed JSON.
-
-        Raises:
-            InvalidArgumentError: the format is unknown, a field is missing or unknown, or a value is out of its range.
-        """
+        """Return the description that `to_json` wrote, from its parsed JSON."""
         found = _mapping("model.json", values)
         if found.get("format") != FORMAT:
             fix = "A newer Privet may have written it: upgrade Privet."

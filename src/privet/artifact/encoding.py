@@ -15,7 +15,7 @@ from privet.data.formats.npz import read_arrays
 from privet.data.preprocessing import Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError, choice
 from privet.tables import read_frame
-from privet.tables.misfits import SHOWN, MisfitError, Places, list_misfits
+from privet.tables.schema import SHOWN, MisfitError, Places, list_misfits
 
 # Treatments of cells that do not fit the schema.
 MISFITS = ("refuse", "as-schema")
@@ -28,23 +28,10 @@ _NAMES = ("x", "x_test")
 def encode_rows(
     rows: object, description: ModelDescription, *, misfits: str = "refuse", encoded: bool = False
 ) -> tuple[NDArray[np.float32], Places]:
-    """Return the inputs of the network for rows to predict, and the places that did not fit.
+    """Return the inputs (N, *input_shape) of the network for rows to predict, finite, and the places that did not fit.
 
-    Args:
-        rows: for a model of tables: path of a table, a data frame, or a mapping from column names to sequences, with the columns
-            of the schema in any order; others are not read, nor is the target. For a model of arrays: an array (N, …), or the
-            path of an .npy or .npz file; an .npz file holds one array, or one named x or x_test.
-        description: the model.
-        misfits: "refuse" to raise an exception if a cell does not fit the schema, or "as-schema" to encode it as the schema says,
-            as in training.
-        encoded: the rows are inputs of the network already, (N, *input_shape).
-
-    Returns:
-        Inputs (N, *input_shape), finite.
-
-    Raises:
-        MisfitError: rows do not fit, and `misfits` is "refuse"; or entries of an array do not fit, for which there is no rule.
-        InvalidArgumentError: the rows cannot be read, lack a column, or have another shape or type.
+    Rows of a table may have further columns, in any order. For arrays, an .npz file holds one array, or one named x or x_test;
+    entries that do not fit have no rule, so they are refused. `encoded` rows are inputs of the network already.
     """
     choice("misfits", misfits, MISFITS)
     if encoded:

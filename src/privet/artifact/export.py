@@ -22,11 +22,7 @@ _METADATA = "model.json"
 
 
 def choose_format(path: Path, to: str | None) -> str:
-    """Return the format of a file: the one that is asked for, or else the one of its ending.
-
-    Raises:
-        InvalidArgumentError: there is no such format, or nothing says which.
-    """
+    """Return the format of a file: the one that is asked for, or else the one of its ending."""
     if to is not None:
         return choice("to", to, FORMATS)
     found = next((name for name, (ending, _) in FORMATS.items() if path.suffix.lower() == ending), None)
@@ -37,7 +33,7 @@ def choose_format(path: Path, to: str | None) -> str:
 
 
 def export_module(module: nn.Module, description: ModelDescription, path: Path, to: str | None) -> Path:
-    """Write the network to a file and return its path; arguments and errors as for `Predictor.export`."""
+    """Write the network to a file and return its path; as for `Predictor.export`."""
     _, write = FORMATS[choose_format(path, to)]
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     example = torch.zeros(2, *description.architecture.input_shape, device=device)

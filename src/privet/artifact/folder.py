@@ -44,11 +44,7 @@ def find_weights(run: Path) -> Path | None:
 
 
 def find_folder(path: Path) -> Path:
-    """Return the folder of a model, given itself or the directory of its run.
-
-    Raises:
-        InvalidArgumentError: there is none; the message says how to get one.
-    """
+    """Return the folder of a model, given itself or the directory of its run."""
     for folder in (path, path / FOLDER):
         if (folder / _DESCRIPTION).is_file():
             return folder
@@ -65,11 +61,7 @@ def find_folder(path: Path) -> Path:
 
 
 def read_description(folder: Path) -> ModelDescription:
-    """Return the description of the model in a folder.
-
-    Raises:
-        InvalidArgumentError: `model.json` is damaged, or of another format.
-    """
+    """Return the description of the model in a folder."""
     path = folder / _DESCRIPTION
     try:
         return ModelDescription.from_dict(from_json(read_text(path)))
@@ -86,9 +78,6 @@ def load_module(folder: Path, description: ModelDescription) -> nn.Module:
 
     The file is parsed as safetensors, which hold numbers and names only. Names, shapes and types are compared with the network
     before that takes any memory.
-
-    Raises:
-        InvalidArgumentError: the weights are damaged, are not those that the description names, or do not fit the network.
     """
     path = folder / _WEIGHTS
     try:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-__all__ = ["Predictions", "Predictor", "load"]
+__all__ = ["ENDINGS", "Predictions", "Predictor", "check_ending", "list_columns", "load", "write_predictions"]
 
+import csv
+import importlib
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from privet._utils.files import write_atomically, write_text
 from privet._utils.torch_state import check_device
 from privet.artifact.description import GuaranteeSummary, ModelDescription
 from privet.artifact.encoding import encode_rows
 from privet.artifact.export import export_module
 from privet.artifact.folder import find_folder, load_module, read_description
-from privet.errors import PrivetError
+from privet.errors import InvalidArgumentError, PrivetError
 from privet.tables import Schema
-from privet.tables.misfits import Places
+from privet.tables.schema import Places
 
 # Rows that go through the network at once.
 _AT_ONCE = 1024
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_PARQUET = ".parquet"
+# Endings of the files that can be written.
+ENDINGS = (*_DELIMITERS, _PARQUET)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,3 +157,51 @@ def load(path: str | Path, *, device: str = "cpu") -> Predictor:
     folder = find_folder(Path(path).expanduser())
     description = read_description(folder)
     return Predictor(load_module(folder, description).to(device), description, device)
+
+
+def check_ending(path: Path) -> str:
+    """Return the ending of a file of predictions, if it can be written."""
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise InvalidArgumentError("path", str(path), f"a file that ends in {', '.join(ENDINGS)}")
+    if ending == _PARQUET:
+        _parquet()
+    return ending
+
+
+def list_columns(predictions: Predictions, description: ModelDescription) -> dict[str, Sequence[object]]:
+    """Return the columns of a file of predictions: `row` from 1, `predicted TARGET`, and `probability of CLASS` of each class."""
+    columns: dict[str, Sequence[object]] = {
+        "row": range(1, len(predictions.values) + 1),
+        f"predicted {description.target}": predictions.values.tolist(),
+    }
+    if predictions.probabilities is not None:
+        for name, values in zip(description.classes or (), predictions.probabilities.T, strict=True):
+            columns[f"probability of {name}"] = values.tolist()
+    return columns
+
+
+def write_predictions(path: Path, columns: dict[str, Sequence[object]]) -> None:
+    """Write columns of equal length as CSV, TSV or parquet, by the ending of the file; whole or not at all."""
+    ending = check_ending(path)
+    if ending == _PARQUET:
+        arrow, parquet = _parquet()
+        write_atomically(path, lambda temporary: parquet.write_table(arrow.table(columns), temporary))
+        return
+    text = io.StringIO()
+    table = csv.writer(text, delimiter=_DELIMITERS[ending], lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(zip(*(map(_format, values) for values in columns.values()), strict=True))
+    write_text(path, text.getvalue())
+
+
+def _format(value: object) -> str:
+    # Outputs are in single precision, which nine digits determine.
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _parquet() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise PrivetError("Parquet needs pyarrow, which is not installed; run: pip install 'privet[tables]'") from None

@@ -16,7 +16,7 @@ from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.plain import to_plain
 from privet.federated import Communication
 from privet.plan import Plan
-from privet.report.estimates import headline, list_estimates, list_released
+from privet.report.headline import headline, list_estimates, list_released
 from privet.report.numbers import format_bytes
 from privet.runs.config import Setup
 from privet.runs.run import Outcome

@@ -30,11 +30,8 @@ class AdaptiveQuantile(Rule):
 
     Every step also releases, for each group r, a noisy count of the examples within the bound: Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½). The counts
     are part of the step's single Gaussian mechanism, so the plan's multiplier pays for gradients and counts. The next bound is
-    C·exp(−η(b̃ − γ)), where b̃ is the noisy count over the plan's divisor, plus ½.
-
-    b̃ is an unbiased estimate of the fraction F of all examples within the bound: with sampling rate q and divisor q·N, the
-    expected count is q·N·(F − ½). A batch smaller than expected pulls b̃ towards ½; dividing by the true batch size, which is
-    private, is unnecessary. The variance of b̃ is (1 − q)/(4qN) from sampling plus σ_b²/(qN)² from noise.
+    C·exp(−η(b̃ − γ)), where b̃ is the noisy count over the plan's divisor, plus ½: an unbiased estimate of the fraction of all
+    examples within the bound. With sampling rate q, its variance is (1 − q)/(4qN) from sampling plus σ_b²/(qN)² from noise.
 
     Args:
         rule: a rule of one norm, or a `Layerwise` rule, with the initial bounds. Counts are of ‖g‖ ≤ C, or ‖g‖ ≤ Z for `Global`,
@@ -124,26 +121,19 @@ class AdaptiveQuantile(Rule):
         return {**self.rule.noise_scales(names), COUNTS: bits / (self.sensitivity * math.sqrt(self.share))}
 
     def statistics(self, norms: Tensor) -> Mapping[str, Tensor]:
-        """Return the centred count of examples within each group's bound, (G,): Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½).
-
-        Norms that are not finite count as outside the bound.
-        """
-        thresholds = norms.new_tensor([rule.threshold for rule in self._group_rules(len(norms))])
+        """Return Σᵢ(1[‖gᵢ‖ ≤ Cᵣ] − ½) for each group, (G,). Norms that are not finite count as outside the bound."""
+        thresholds = norms.new_tensor([rule.threshold for rule in self.rule.group_rules(len(norms))])
         return {COUNTS: ((norms <= thresholds[:, None]).to(norms.dtype) - 0.5).sum(1)}
 
     def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
         """Return the rule with bounds C·exp(−η(b̃ − γ))."""
         fractions = (statistics[COUNTS].double() + 0.5).tolist()
+        exponents = [-self.learning_rate * (fraction - self.quantile) for fraction in fractions]
         factors = [
-            _within_range(
-                rule, math.exp(min(_LARGEST_EXPONENT, max(-_LARGEST_EXPONENT, -self.learning_rate * (b - self.quantile))))
-            )
-            for rule, b in zip(self._group_rules(len(fractions)), fractions, strict=True)
+            _within_range(rule, math.exp(min(_LARGEST_EXPONENT, max(-_LARGEST_EXPONENT, exponent))))
+            for rule, exponent in zip(self.rule.group_rules(len(fractions)), exponents, strict=True)
         ]
         return replace(self, rule=self.rule.scale_bounds(factors))
-
-    def _group_rules(self, groups: int) -> tuple[NormRule, ...]:
-        return self.rule.group_rules(groups)
 
 
 def _within_range(rule: NormRule, factor: float) -> float:
@@ -154,22 +144,10 @@ def _within_range(rule: NormRule, factor: float) -> float:
 
 
 def count_share(noise_multiplier: float, count_deviation: float, groups: int = 1) -> float:
-    """Return the `share` of `AdaptiveQuantile` that gives the noise on each count a desired standard deviation.
-
-    Args:
-        noise_multiplier: σ of the plan.
-        count_deviation: σ_b, in examples; the usual choice is a twentieth of the batch size.
-        groups: number K of groups.
-
-    Returns:
-        K·(σ/(2σ_b))², in (0, 1).
-
-    Raises:
-        InvalidArgumentError: the count deviation is so small that the counts would use up the whole budget.
+    """Return K·(σ/(2σ_b))²: the `share` of `AdaptiveQuantile` for σ_b, the deviation of each of K counts, in examples.
 
     Source:
         Andrew et al. 2021, Theorem 1.
-
     >>> round(1 / (1 - count_share(noise_multiplier=1.0, count_deviation=5.0)) ** 0.5, 6)
     1.005038
     """

@@ -1,8 +1,7 @@
 """Interface of clipping rules: groups of parameters, weights of norms, and the sensitivity.
 
 An example contributes `weight(norm) · gradient` to a group. A rule's `sensitivity` bounds the L2 norm of all contributions of an
-example together, and the noise is scaled to it alone. Three methods have trivial defaults: relative noise levels
-(`noise_scales`), further sums released with the gradients (`statistics`), and the rule of the next step given those (`adapt`).
+example together, and the noise is scaled to it alone.
 """
 
 from __future__ import annotations
@@ -76,10 +75,7 @@ class Rule(Part, ABC):
     @property
     @abstractmethod
     def sensitivity(self) -> float:
-        """Largest L2 norm of one example's contribution (add-remove and zero-out neighbours).
-
-        It covers all sums, each divided by its noise scale.
-        """
+        """Largest L2 norm of one example's contribution (add-remove, zero-out) to all sums, each divided by its noise scale."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -93,14 +89,7 @@ class Rule(Part, ABC):
 
     @abstractmethod
     def weight(self, norms: Tensor) -> Tensor:
-        """Return the factor for gradients with these norms.
-
-        Args:
-            norms: any shape, ≥ 0; NaN marks a gradient that could not be computed.
-
-        Returns:
-            Same shape, ≥ 0; exactly 0 where the norm is not finite.
-        """
+        """Return the factor ≥ 0 for gradients with these norms ≥ 0, same shape; exactly 0 where the norm is not finite."""
 
     def released(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names of the sums that a step releases for parameters with these names; by default the same names."""
@@ -125,8 +114,7 @@ class Rule(Part, ABC):
     def statistics(self, norms: Tensor) -> Mapping[str, Tensor]:
         """Return further sums to release with the gradients: name → sum over the examples with group norms (G, B).
 
-        The sensitivity must cover an example's effect on these sums for any norms, including non-finite ones. Names must contain
-        a colon, which parameter names cannot.
+        The sensitivity must cover an example's effect on them for any norms, also non-finite ones. Names must contain a colon.
         """
         return {}
 
@@ -173,10 +161,7 @@ class NormRule(Rule):
         return self.scale_bound(factor)
 
     def weight(self, norms: Tensor) -> Tensor:
-        """Return the factor for gradients with these norms, exactly 0 where they are not finite.
-
-        It is computed in float64 and rounded towards zero, so that low precision cannot lift a contribution above the bound.
-        """
+        """Return the factor, computed in float64 and rounded towards zero, so that low precision lifts nothing above C."""
         precise = norms.double()
         return round_weights(self.factor(precise), precise, norms.dtype)
 

@@ -1,7 +1,7 @@
 """Clipped sums: tensors that carry their sensitivity.
 
 Noise can only be added to a `ClippedSum`, which states how far one example can move it. Operations that would silently break the
-guarantee (adding sums that share an example, scaling by a tensor) raise a `TypeError` that says what to do instead.
+guarantee raise a `TypeError` that says what to do instead.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from privet.errors import positive
 
 @dataclass(frozen=True)
 class BatchSlice:
-    """Positions [start, stop) of one draw: the members of a sampled batch that a sum covers.
-
-    Args:
-        draw: number of the draw within its run.
-        start: first position in the draw, from 0.
-        stop: one past the last position.
-    """
+    """Positions [start, stop) of one draw of a run: the members of a sampled batch that a sum covers."""
 
     draw: int
     start: int
@@ -70,12 +64,9 @@ class ClippedSum:
         return ClippedSum(tensors, sensitivity, torch.zeros(0, dtype=torch.float64, device="cpu"), part)
 
     def join(self, other: ClippedSum) -> ClippedSum:
-        """Return the sum over both parts of one draw; it reuses the memory of this sum, which cannot be joined again.
+        """Return the sum over two adjacent parts of one draw; it reuses the memory of this sum, which cannot be joined again.
 
         The parts hold different examples, so one example still moves the result by at most the larger sensitivity.
-
-        Raises:
-            TypeError: the parts are not known to be adjacent positions of the same draw.
         """
         if not isinstance(other, ClippedSum):
             raise TypeError(f"a ClippedSum can only be joined with another part of its draw, not with {type(other).__name__}")

@@ -59,11 +59,7 @@ class Projected(Rule):
         return self.rule.assumptions
 
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Return the rule's one group.
-
-        Raises:
-            InvalidArgumentError: the rule has several groups, or releases more than gradients.
-        """
+        """Return the rule's one group; a rule with several, or one that releases more than gradients, is refused."""
         groups = self.rule.groups(names)
         if len(groups) != 1:
             raise InvalidArgumentError(

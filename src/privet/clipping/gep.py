@@ -109,10 +109,9 @@ class GEP(Rule):
     @property
     def assumptions(self) -> tuple[str, ...]:
         """That the public data are public, and what the rules assume."""
-        rules = (self.embedding, *(() if self.residual is None else (self.residual,)))
         return (
             f"the data {self.public!r}, from which subspaces of gradients are computed, are public and need no protection",
-            *dict.fromkeys(clause for rule in rules for clause in rule.assumptions),
+            *dict.fromkeys(clause for rule in self._parts() for clause in rule.assumptions),
         )
 
     def subspaces(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -127,9 +126,7 @@ class GEP(Rule):
     def ranks(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Return the dimension of the subspace of every group, given the groups' numbers of parameters."""
         total = sum(map(math.sqrt, sizes))
-        return tuple(
-            max(1, min(round(self.dimensions * math.sqrt(size) / total), size, self.anchors)) for size in sizes
-        )  # fmt: skip
+        return tuple(max(1, min(round(self.dimensions * math.sqrt(size) / total), size, self.anchors)) for size in sizes)
 
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         """Return the embeddings and the residuals among these names, which are clipped separately."""
@@ -139,8 +136,8 @@ class GEP(Rule):
     def weight(self, norms: Tensor) -> Tensor:
         """Return the factors for (2, B) norms of embeddings and residuals, or (1, B) of embeddings, same shape.
 
-        A part that is much shorter than the gradient consists of rounding, in digits that other examples may change. It is
-        weighed as if it were longer, so that it is not scaled up to the bound.
+        A part that is much shorter than the gradient consists of rounding, which other examples may change: it is weighed as if
+        it were longer.
         """
         precise = norms.double()
         longer = precise.maximum(_RESOLVED * torch.linalg.vector_norm(precise, dim=0))
@@ -162,15 +159,7 @@ class GEP(Rule):
 
 
 def refuse_anchors(rule: Rule, where: str) -> None:
-    """Refuse a rule that needs anchor gradients where there are none.
-
-    Args:
-        rule: any clipping rule.
-        where: what has no anchors, in words.
-
-    Raises:
-        InvalidArgumentError: the rule is `GEP`.
-    """
+    """Refuse `GEP` for `where`, which has no anchor gradients."""
     if isinstance(rule, GEP):
         raise InvalidArgumentError(
             "clipping", "GEP", f"a rule without anchor gradients for {where}", "privet.Training(..., public=...) has them."

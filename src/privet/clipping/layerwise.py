@@ -139,12 +139,7 @@ class Layerwise(Rule):
         return rules if count == 1 else (rules[0].scale_bound(1 / math.sqrt(count)),) * count
 
     def groups(self, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Partition parameter names into groups that are clipped separately.
-
-        Raises:
-            InvalidArgumentError: a parameter matches no pattern, a pattern matches no parameter, or the number of groups differs
-                from the number of rules or relative standard deviations.
-        """
+        """Partition parameter names into groups that are clipped separately; refuse rules and noise that do not fit them."""
         found = self._match(names) if self.by == _BY_PATTERN else split_names(names, SPLITS[str(self.by)])
         self.group_rules(len(found))
         self._deviations(len(found))
@@ -163,11 +158,9 @@ class Layerwise(Rule):
             matched[pattern].append(name)
         if idle := [pattern for pattern in patterns if not matched[pattern]]:
             raise InvalidArgumentError(
-                "clipping.rules",
-                idle[0],
-                "a pattern that is the first to match some parameter",
+                "clipping.rules", idle[0], "a pattern that is the first to match some parameter",
                 f"The parameters are {', '.join(names)}.",
-            )
+            )  # fmt: skip
         return tuple(tuple(members) for members in matched.values())
 
     def _deviations(self, count: int) -> tuple[float, ...]:
@@ -230,9 +223,8 @@ def _check_patterns(rules: Sequence[Any]) -> None:
         try:
             re.compile(item[0])
         except re.error as error:
-            raise InvalidArgumentError(
-                "clipping.rules", item[0], "a regular expression", f"It does not parse: {error}."
-            ) from None
+            fix = f"It does not parse: {error}."
+            raise InvalidArgumentError("clipping.rules", item[0], "a regular expression", fix) from None
     patterns = [item[0] for item in rules]
     if len(set(patterns)) < len(patterns):
         raise InvalidArgumentError("clipping.rules", patterns, "made of distinct patterns")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["Automatic", "Flat", "Global", "Normalize"]
+__all__ = ["PSAC", "PSASC", "Automatic", "Flat", "Global", "Normalize", "Unclipped", "unbounded"]
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import torch
 from torch import Tensor
 
 from privet._utils.registry import register
-from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_scale
+from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_bound, check_scale
+from privet.errors import InvalidArgumentError, positive
+
+_LEAST_SCALE = 1e-6
+_STABILITY = "It sets the norm above which gradients are normalised; 1e-4 to 0.01 is usual."
 
 
 @register
@@ -68,6 +73,84 @@ class Automatic(NormRule):
     def factor(self, norms: Tensor) -> Tensor:
         """Return C/(‖g‖ + r)."""
         return self.bound / (norms + self.stability)
+
+
+@register
+@dataclass(frozen=True)
+class PSAC(NormRule):
+    """Normalise large gradients and nearly preserve small ones: weight C/(‖g‖ + r/(‖g‖ + r)).
+
+    The weight is C at ‖g‖ = 0, largest at ‖g‖ = √r − r and about C/‖g‖ beyond.
+
+    Args:
+        bound: C, in [1e-12, 1e12].
+        stability: r, in [1e-12, 1e12].
+
+    Guarantee:
+        C·‖g‖/(‖g‖ + r/(‖g‖ + r)) < C, so the sensitivity is C.
+
+    Source:
+        Xia et al. 2023, "Differentially Private Learning with Per-Sample Adaptive Clipping"; Huang et al., "Enhancing DP-SGD
+        through Non-monotonous Adaptive Scaling Gradient Weight", Eq. 4 and 5.
+
+    >>> import torch
+    >>> PSAC(bound=0.5, stability=0.25).weight(torch.tensor([0.0, 0.25]))
+    tensor([0.5000, 0.6667])
+    """
+
+    stability: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scale("clipping.stability", self.stability, _STABILITY)
+
+    def factor(self, norms: Tensor) -> Tensor:
+        """Return C/(‖g‖ + r/(‖g‖ + r))."""
+        return self.bound / (norms + self.stability / (norms + self.stability))
+
+
+@register
+@dataclass(frozen=True)
+class PSASC(NormRule):
+    """`PSAC` with a scale on the norm: weight C/(s·‖g‖ + r/(‖g‖ + r)).
+
+    A smaller scale increases the weight of large gradients, and the noise by the same factor; only the multiplier affects ε.
+
+    Args:
+        bound: C, in [1e-12, 1e12].
+        scale: s, in [1e-6, 1]; 1 is `PSAC`.
+        stability: r, in [1e-12, 1e12].
+
+    Guarantee:
+        C·‖g‖/(s·‖g‖ + r/(‖g‖ + r)) grows with ‖g‖ and stays below C/s, so the sensitivity is C/s.
+
+    Source:
+        Huang et al., "Enhancing DP-SGD through Non-monotonous Adaptive Scaling Gradient Weight", Eq. 6 and Algorithm 1 (noise
+        of standard deviation σ·C/s).
+
+    >>> import torch
+    >>> rule = PSASC(bound=0.5, scale=0.8, stability=0.25)
+    >>> rule.sensitivity, rule.weight(torch.tensor([0.0, 1e9])) * torch.tensor([0.0, 1e9])
+    (0.625, tensor([0.0000, 0.6250]))
+    """
+
+    scale: float = 0.9
+    stability: float = 1e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not _LEAST_SCALE <= positive("clipping.scale", self.scale, "0.5 to 0.95 is usual.") <= 1:
+            raise InvalidArgumentError("clipping.scale", self.scale, f"between {_LEAST_SCALE:g} and 1", "0.5 to 0.95 is usual.")
+        check_scale("clipping.stability", self.stability, _STABILITY)
+
+    @property
+    def sensitivity(self) -> float:
+        """C/s."""
+        return self.bound / self.scale
+
+    def factor(self, norms: Tensor) -> Tensor:
+        """Return C/(s·‖g‖ + r/(‖g‖ + r))."""
+        return self.bound / (self.scale * norms + self.stability / (norms + self.stability))
 
 
 @register
@@ -154,3 +237,53 @@ class Global(NormRule):
     def factor(self, norms: Tensor) -> Tensor:
         """Return R/Z, 0 above Z."""
         return (norms <= self.threshold).to(norms.dtype) * (self.bound / self.threshold)
+
+
+@register
+@dataclass(frozen=True)
+class Unclipped(NormRule):
+    """No clipping: noisy SGD, in which one example can move the sum without limit.
+
+    There is no privacy at any noise level: every statement of a plan with it says ε = ∞, and it cannot be calibrated.
+
+    Args:
+        bound: in [1e-12, 1e12]; the noise is scaled to it as if gradients were clipped to it, but they are not.
+        non_private: must be set to True explicitly.
+
+    Source:
+        "Improving Differentially Private SGD via Randomly Sparsified Gradients", Algorithm 2 (noisy SGD).
+
+    >>> Unclipped(bound=0.5, non_private=True).weight(torch.tensor([0.25, 2.0, 1e9]))
+    tensor([1., 1., 1.])
+    """
+
+    non_private: bool = False
+
+    def __post_init__(self) -> None:
+        check_bound(self.bound)
+        if self.non_private is not True:
+            raise InvalidArgumentError(
+                "clipping.non_private", self.non_private, "True", "Without clipping there is no privacy at all: ε = ∞."
+            )
+
+    @property
+    def sensitivity(self) -> float:
+        """The nominal bound, to which the noise is scaled. The true sensitivity is infinite."""
+        return float(self.bound)
+
+    def factor(self, norms: Tensor) -> Tensor:
+        """Return 1."""
+        return torch.ones_like(norms)
+
+
+def unbounded(value: object) -> bool:
+    """Return whether a rule, or any rule within it, does not clip.
+
+    >>> unbounded((1.0, Unclipped(bound=0.5, non_private=True)))
+    True
+    """
+    if isinstance(value, Unclipped):
+        return True
+    if is_dataclass(value):
+        return any(unbounded(getattr(value, field.name)) for field in fields(value))
+    return isinstance(value, Iterable) and not isinstance(value, str) and any(map(unbounded, value))

@@ -29,11 +29,7 @@ _TOLERANCE = 1e-6
 
 
 def split_groups(rule: Rule, names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the rule's groups of parameters.
-
-    Raises:
-        InvalidArgumentError: they are not a partition of the names, so that a parameter would not be clipped, or clipped twice.
-    """
+    """Return the rule's groups, which must be a partition of the names, so that each parameter is clipped once."""
     groups = rule.groups(tuple(names))
     if sorted(name for group in groups for name in group) != sorted(names):
         raise InvalidArgumentError(
@@ -48,23 +44,14 @@ def read_scales(rule: Rule, names: Sequence[str]) -> tuple[dict[str, float], flo
 
 
 def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """Return the weights of a batch, and the statistics that the rule releases with the gradients.
+    """Return the weights of a batch, (G, B), and the statistics released with the gradients: name → sum over the examples.
 
-    Args:
-        rule: the clipping rule.
-        norms: (G, B) float64 group norms; not finite where a gradient is not.
-        groups: names of the parameters of each group, as `rule.groups` returns them.
-
-    Returns:
-        Weights (G, B), and statistic's name → sum over the examples.
+    `norms` are (G, B) group norms in float64, not finite where a gradient is not; `groups` as `rule.groups` returns them.
 
     Guarantee:
         An example's contribution to all sums, each part divided by its noise scale, is at most `rule.sensitivity`. For Privet's
         rules that is their formula; for others it is enforced here. That the weight of an example depends on its own norms only
         is the rule's contract, which `check_rule` tests. An example on which a rule raises contributes zero.
-
-    Raises:
-        InvalidArgumentError: a name of the rule's statistics has no colon.
     """
     if is_own(rule):
         return rule.weights(norms), rule.statistics(norms)
@@ -77,8 +64,8 @@ def weigh(rule: Rule, norms: Tensor, groups: Groups) -> tuple[Tensor, Mapping[st
 def _ask(rule: Rule, norms: Tensor, *, strict: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
     """Return weights (G, B) and finite statistics (B, …), from one call in which the rule sees one example.
 
-    Where it raises, it is called for each example, and gives zeros for those on which it raises then: the exception would tell
-    something about their norms. With `strict`, for public norms, the exception propagates.
+    Where it raises, each example is asked for alone, and gives zeros where it raises then: the exception would tell something
+    about its norms. With `strict`, for public norms, the exception propagates.
     """
     found = rule.statistics(norms.new_zeros(len(norms), 1))
     blank = {name: value.new_zeros(norms.shape[1], *value.shape) for name, value in found.items()}
@@ -121,12 +108,7 @@ def _clamp(rule: Rule, norms: Tensor, groups: Groups, weights: Tensor, statistic
 def check_rule(rule: Rule, names: Sequence[str]) -> None:
     """Refuse a rule whose weights depend on other examples, or exceed its sensitivity, on synthetic norms.
 
-    Args:
-        rule: the clipping rule; Privet's own are not checked again.
-        names: of the trainable parameters.
-
-    Raises:
-        InvalidArgumentError: naming what does not hold, and how to mend it.
+    `names` are those of the trainable parameters. Privet's own rules are not checked again.
     """
     groups = split_groups(rule, rule.released(names))
     if is_own(rule):

@@ -25,16 +25,10 @@ _FIX = (
 
 
 def parse_classes(classes: Declaration | None, source: str) -> Classification:
-    """Return the classes that an argument declares.
+    """Return the classes that an argument declares for the data `source`.
 
-    Args:
-        classes: the number of classes K, for the labels 0 to K − 1; or the labels in order, as a sequence of strings and numbers,
-            or as one string with commas, such as "setosa,versicolor" (put a name that contains a comma into double quotes). A
-            string of digits is a number K.
-        source: name of the data, for the error.
-
-    Raises:
-        InvalidArgumentError: `classes` is None, or does not declare 2 to 1000 distinct classes.
+    They are a number K, for the labels 0 to K − 1; or the labels in order, as a sequence of strings and numbers, or as one string
+    with commas, such as "setosa,versicolor" (put a name that contains a comma into double quotes). Digits are a number K.
     """
     if classes is None:
         allowed = f"declared for {source!r}: the number of classes, or their names in order"
@@ -59,16 +53,7 @@ def describe_classes(task: Classification) -> str:
 
 
 def require_targets(targets: NDArray[np.generic], argument: str, where: str) -> NDArray[np.generic]:
-    """Return the targets of public test data if all of them fit the declaration.
-
-    Args:
-        targets: (N,) encoded test targets: classes, or numbers. They must be public, as the error depends on them.
-        argument: name of the argument, for the error.
-        where: origin of the targets, for the error.
-
-    Raises:
-        InvalidArgumentError: a class is not declared, or a number is missing.
-    """
+    """Return the targets (N,) of *public* test data if all of them fit the declaration; errors name a row."""
     misfits = np.isnan(targets) if targets.dtype.kind == "f" else targets == UNDECLARED
     stray = np.flatnonzero(misfits)
     if len(stray):

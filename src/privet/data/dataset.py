@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DataSet", "to_tensors"]
+__all__ = ["DataSet", "public_split", "to_tensors"]
 
 from dataclasses import dataclass
 
@@ -76,3 +76,10 @@ def to_tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> Tens
         torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)),
         torch.from_numpy(np.ascontiguousarray(labels, dtype=kind)),
     )
+
+
+def public_split(examples: int, test_examples: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the row numbers of a training and a test split, which depend on the public numbers of rows only."""
+    # The streams of RandomState are frozen; those of Generator may change between versions of NumPy.
+    order = np.random.RandomState(0).permutation(examples)
+    return order[test_examples:], order[:test_examples]

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-__all__ = ["load"]
+__all__ = ["catalogue", "fetch", "load", "published_sets"]
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
-from privet.data.catalogue import published_sets
 from privet.data.classes import Declaration
 from privet.data.dataset import DataSet
 from privet.data.download import published
+from privet.data.download.published import Published
 from privet.data.formats.npz import load_npz
 from privet.data.formats.table import describe_source, load_table, without_schema
-from privet.errors import InvalidArgumentError
+from privet.data.sets.digits import DIGITS
+from privet.data.sets.fashion_mnist import FASHION_MNIST
+from privet.data.sets.mnist import MNIST
+from privet.errors import InvalidArgumentError, choice
 from privet.tables import Schema
 from privet.tables.frames import ENDINGS
+
+
+@functools.cache
+def published_sets() -> Mapping[str, Published[Any]]:
+    """Return the data sets by name: Privet's own, and those of installed packages (entry points `privet.data_sets`)."""
+    others = (entry.load() for entry in entry_points(group="privet.data_sets"))
+    return {one.name: one for one in (MNIST, FASHION_MNIST, DIGITS, *others)}
+
+
+def catalogue() -> tuple[Published[Any], ...]:
+    """Return the data sets that can be loaded by name, without reading data or using the network; `to_dict` describes each."""
+    return tuple(published_sets().values())
+
+
+def fetch(name: str, folder: str | Path | None = None) -> Path:
+    """Fetch a data set of the catalogue into the cache and return the path of its file.
+
+    Args:
+        name: a name of the catalogue.
+        folder: folder to search first, with `name`.npz or the published files.
+    """
+    sets = published_sets()
+    return published.fetch(sets[choice("name", name, sets)], folder)
 
 
 @dataclass(frozen=True)

@@ -122,11 +122,7 @@ class Standardised(Preprocessing):
             raise InvalidArgumentError("spread", f"{len(self.spread)} numbers", f"one number per column: {len(self.centre)}")
 
     def __call__(self, array: Array) -> NDArray[np.float32]:
-        """Return the scaled columns (N, D).
-
-        Raises:
-            InvalidArgumentError: the array has another number of columns.
-        """
+        """Return the scaled columns (N, D)."""
         if array.shape[1:] != (len(self.centre),):  # which would be repeated, or fail within NumPy
             raise InvalidArgumentError("array", array.shape, f"of the shape (N, {len(self.centre)})")
         scaled: NDArray[np.float64] = (array.astype(np.float64) - np.array(self.centre)) / np.array(self.spread)
@@ -137,11 +133,7 @@ _KINDS: dict[str, type[Preprocessing]] = {kind.kind: kind for kind in (Pixels, U
 
 
 def preprocessing_from_dict(values: Mapping[str, Any]) -> Preprocessing:
-    """Return the preprocessing that `to_dict` described.
-
-    Raises:
-        InvalidArgumentError: the kind is unknown, or its constants are missing, unknown or out of range.
-    """
+    """Return the preprocessing that `to_dict` described."""
     constants = {name: value for name, value in values.items() if name != "kind"}
     kind = _KINDS.get(str(values.get("kind")))
     if kind is None:

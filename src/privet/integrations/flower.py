@@ -50,17 +50,10 @@ class FlowerPopulation:
         timeout: seconds that a round waits for answers, > 0. Who answers later counts as zero.
         patience: seconds to wait at the start until all nodes are connected, > 0.
 
-    Attributes:
-        clients, privacy_unit, program: as for `privet.federated.Population`.
-
     Guarantee:
         That of `privet.federated.sum_messages`: a client counts at most once, with at most the rule's sensitivity, and only if
         its own node answers for it in time; everything else is zero, and the divisor stays as it is. This needs SuperNodes that
         the SuperLink authenticates. Whoever operates a node learns which of its clients a round has drawn.
-
-    Raises:
-        InvalidArgumentError: an argument is out of range, or `nodes` does not name each client once.
-        TimeoutError: not all of the nodes are connected in time.
     """
 
     def __init__(
@@ -99,7 +92,7 @@ class FlowerPopulation:
 
 
 def ask_nodes(grid: Grid, number: int, *, timeout: float = 600.0, patience: float = 600.0) -> dict[int, list[int]]:
-    """Return which clients each node holds, as the nodes say themselves; for `FlowerPopulation`, before the first round.
+    """Return node → numbers of its clients, as the nodes say themselves; for `FlowerPopulation`, before the first round.
 
     A node could name the clients of another one that is silent. Where operators are not trusted with this, write the mapping down
     by the ids that SuperNodes get when they are registered.
@@ -109,12 +102,6 @@ def ask_nodes(grid: Grid, number: int, *, timeout: float = 600.0, patience: floa
         number: number of nodes that make up the population, ≥ 1.
         timeout: seconds to wait for the answers, > 0.
         patience: seconds to wait until so many nodes are connected, > 0.
-
-    Returns:
-        Id of a node → numbers of its clients.
-
-    Raises:
-        TimeoutError: fewer nodes are connected, or answer, in time.
     """
     count("number", number, fix="It is the number of nodes that hold the clients.")
     positive("timeout", timeout, "It is the time that nodes have to answer, in seconds.")
@@ -136,15 +123,9 @@ def client_app(load: Callable[[Context], tuple[Sequence[int], Simulation]]) -> C
         load: called once in each process of a node with Flower's context, whose `node_config` says which node it is; returns the
             numbers of the clients that the node holds, and their simulation, in the same order.
 
-    Returns:
-        A `ClientApp` for `[tool.flwr.app.components]`.
-
     Guarantee:
         An update leaves the node only after it was clipped, with the kept coordinates alone. It has no noise: the server and the
         transport see it. A client whose training raises sends no update, and no error is sent.
-
-    Raises:
-        InvalidArgumentError: by the app, if `load` does not return a number for each client.
     """
     app = ClientApp()
     held: list[tuple[dict[int, int], Simulation]] = []

@@ -23,13 +23,8 @@ def zero_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return multinomial logistic regression: one linear layer, with a convex loss, whose weights start from zero.
+    """Return multinomial logistic regression, whose weights start from zero: random ones would have to be unlearned under noise.
 
-    From random weights, training would first have to unlearn them under noise.
-
-    Args:
-        input_shape: shape of one input, which is flattened.
-        classes: number of outputs.
     Source: the convex model of Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
         optimization" (784×10 on MNIST).
     """
@@ -37,18 +32,13 @@ def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
 
 
 def linear(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return linear regression: one linear layer, with a convex loss; arguments as for `regression_mlp`."""
+    """Return linear regression: one linear layer, with a convex loss."""
     return logistic(input_shape, classes)
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activation: str = "tanh") -> nn.Sequential:
-    """Return a network with two hidden layers.
+    """Return a network with two hidden layers; the activation is "tanh" or "relu".
 
-    Args:
-        input_shape: shape of one input, which is flattened.
-        classes: number of outputs.
-        width: number of units in each hidden layer, ≥ 1.
-        activation: "tanh" or "relu".
     Source: with width 100, the network for covertype in Yu et al. 2020, "Improve the gradient perturbation approach for
         differentially private optimization".
     """
@@ -66,14 +56,7 @@ def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activat
 
 
 class BoundedLinear(nn.Module):
-    """A linear model of rows (x, c)/R, scaled down to a norm of 1 where they are longer; the model of `privet.convex`.
-
-    Args:
-        features: number of features D.
-        outputs: number of outputs.
-        radius: R > 0.
-        intercept: c ≥ 0.
-    """
+    """A linear model of rows (x, c)/R, scaled down to a norm of 1 where they are longer; the model of `privet.convex`."""
 
     def __init__(self, features: int, outputs: int, radius: float, intercept: float) -> None:
         super().__init__()
@@ -90,28 +73,17 @@ class BoundedLinear(nn.Module):
 
 
 def bounded_linear(input_shape: tuple[int, ...], classes: int, *, radius: float = 1.0, intercept: float = 1.0) -> BoundedLinear:
-    """Return a linear model of rows with bounded norm; see `BoundedLinear`.
-
-    Args:
-        input_shape: shape of one input, which is flattened.
-        classes: number of outputs: classes, or 1 for a regression.
-        radius: largest norm of a row, with the intercept, that is left unchanged, > 0.
-        intercept: constant that is appended to every row, ≥ 0.
-    """
+    """Return a linear model of rows (x, c) with norms of at most R = `radius` > 0, with c = `intercept` ≥ 0."""
     if real("intercept", intercept) < 0:
         raise InvalidArgumentError("intercept", intercept, "at least 0", "0 leaves the intercept out.")
     return BoundedLinear(math.prod(input_shape), classes, positive("radius", radius), intercept)
 
 
 def regression_mlp(input_shape: tuple[int, ...], classes: int, *, activation: str = "relu") -> nn.Sequential:
-    """Return a regression network with three hidden layers of 64, 64 and 32 units.
+    """Return a regression network with three hidden layers of 64, 64 and 32 units; the activation is "tanh" or "relu".
 
-    Args:
-        input_shape: shape of one input, which is flattened.
-        classes: number of targets, such as 1.
-        activation: "tanh" or "relu".
-    Source: the four-layer network for Wine Quality and California Housing in App. C.4 of Bu et al., "On the convergence and
-        calibration of deep learning with differential privacy".
+    Source: the network for Wine Quality and California Housing in App. C.4 of Bu et al., "On the convergence and calibration of
+        deep learning with differential privacy".
     """
     return nn.Sequential(
         OrderedDict(

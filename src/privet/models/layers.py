@@ -13,11 +13,7 @@ _POOLINGS: dict[str, type[nn.AvgPool2d] | type[nn.MaxPool2d]] = {"average": nn.A
 
 
 def activation_layer(activation: str) -> nn.Module:
-    """Return a new layer for "tanh" or "relu".
-
-    Bounded activations keep gradients small, so that clipping distorts them less: Papernot et al. 2021, "Tempered
-    sigmoid activations for deep learning with differential privacy".
-    """
+    """Return a new layer for "tanh" or "relu". Bounded ones keep gradients small, so that clipping distorts them less."""
     return _ACTIVATIONS[choice("activation", activation, _ACTIVATIONS)]()
 
 

@@ -13,10 +13,9 @@ import torch
 from torch import nn
 
 from privet.errors import InvalidArgumentError, choice, count
-from privet.models import convolutional, edges
-from privet.models.convolutional import cnn, tanh_cnn
+from privet.models import convolutional
+from privet.models.convolutional import cnn, edge_cnn, tanh_cnn
 from privet.models.dense import bounded_linear, linear, logistic, mlp, regression_mlp
-from privet.models.edges import edge_cnn
 from privet.models.tabular import table
 
 # Largest number of channels of an image. On a CPU, torch pools feature maps of images 3 to 11 times faster in channels-last
@@ -26,13 +25,10 @@ _CHANNELS_OF_IMAGES = 3
 
 @dataclass(frozen=True)
 class Network:
-    """A network that can be built by name.
+    """A network that can be built by name, from an input shape, a number of outputs and keyword-only options.
 
-    Args:
-        construct: function from an input shape, a number of outputs and options, which are keyword-only, to the network.
-        smallest_side: smallest side of an image in pixels; None for inputs of any shape.
-        task: the only task; None for classification and regression.
-        shape: the only accepted input shape, of a network with pretrained weights; None for others.
+    `smallest_side` is in pixels, None for inputs of any shape; `task` is None for both; `shape` is the only input shape of a
+    network with pretrained weights.
     """
 
     construct: Callable[..., nn.Module]
@@ -55,7 +51,7 @@ _NETWORKS = {
     "bounded-linear": Network(bounded_linear),
     "mlp": Network(mlp),
     "table": Network(table),
-    "edge-cnn": Network(edge_cnn, edges.SMALLEST_SIDE),
+    "edge-cnn": Network(edge_cnn, convolutional.EDGES_SMALLEST_SIDE),
     "cnn": Network(cnn, convolutional.CNN_SMALLEST_SIDE),
     "tanh-cnn": Network(tanh_cnn, convolutional.TANH_CNN_SMALLEST_SIDE),
     "regression-mlp": Network(regression_mlp, task="regression"),
@@ -99,15 +95,7 @@ def is_pretrained(name: str) -> bool:
 
 
 def check_task(name: str, task: str) -> None:
-    """Refuse a network that is for another task.
-
-    Args:
-        name: one of `NAMES`.
-        task: "classification" or "regression".
-
-    Raises:
-        InvalidArgumentError: names the task of the network, and networks for the task that was given.
-    """
+    """Refuse a network that is for another task than "classification" or "regression"."""
     own = _find(name).task
     if own not in (None, task):
         others = ", ".join(repr(other) for other, network in _NETWORKS.items() if network.task == task)

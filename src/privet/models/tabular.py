@@ -63,16 +63,7 @@ def table(
     width: int = 64,
     activation: str = "tanh",
 ) -> TableNetwork:
-    """Return a network for tables; see `TableNetwork`.
-
-    Args:
-        input_shape: shape of one input, which is flattened.
-        classes: number of outputs: classes, or 1 for a regression.
-        numbers: positions of the flattened features that are numbers scaled to [-1, 1]; None for all features.
-        waves: number of cosines per number, ≥ 0.
-        width: number of hidden units, ≥ 0; 0 for a linear model of the expanded features.
-        activation: "tanh" or "relu".
-    """
+    """Return a network for tables; see `TableNetwork`. Without `numbers`, all flattened features are numbers."""
     features = math.prod(input_shape)
     places = range(features) if numbers is None else numbers
     if not all(isinstance(place, int) and 0 <= place < features for place in places):

@@ -35,17 +35,7 @@ class Participation:
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseMechanism(ABC):  # noqa: B024 - a kind of independent noise has nothing to define
-    """Interface of the kinds of noise in a plan.
-
-    Args:
-        multiplier: noise multiplier; None leaves it to `Plan.calibrate`.
-        source: tier of the source of randomness.
-        non_private: whether multiplier 0 is allowed.
-
-    Attributes:
-        schedule: factor on `multiplier` at every step.
-        deviation: "relative" or "fixed", as for `Gaussian`.
-    """
+    """Interface of the kinds of noise in a plan. Arguments: as for `Gaussian`, which makes fields of the two constants."""
 
     multiplier: float | None = None
     source: str = "secure"
@@ -75,4 +65,4 @@ class NoiseMechanism(ABC):  # noqa: B024 - a kind of independent noise has nothi
         return SOURCES[self.source]()
 
     def check_combination(self, plan: Any) -> None:  # noqa: B027 - most kinds refuse nothing
-        """Refuse a plan with other parts that cannot be combined with this noise; as for `Part.check_combination`."""
+        """Refuse a plan with other parts that cannot be combined with this noise."""

@@ -79,18 +79,13 @@ def release(
         clipped: the sum over the step's examples.
         token: permission for the step, with the noise multiplier to use.
         source: source of standard normal numbers.
-        divisor: public number, not 0, by which the noised sum is divided. This is post-processing, done here because a pass over
-            all parameters of its own would cost as much as the noise.
+        divisor: public number, not 0, by which the noised sum is divided: post-processing in the same pass over the numbers.
         past: noise of earlier steps, for noise that is correlated over the steps (C⁻¹Z instead of Z); it is brought up to date.
             The token's multiplier is then that of Z, which includes the sensitivity of C.
         first: with `past`, the step at which the draws of examples began that this step belongs to.
 
     Returns:
         The release; with multiplier 0 (declared non-private), the sum itself, divided.
-
-    Raises:
-        TypeError: `clipped` is not a ClippedSum (raw tensors have no sensitivity, and a release must not be noised again).
-        LedgerError: the token was spent, or belongs to another process.
     """
     if not isinstance(clipped, ClippedSum):
         raise TypeError(f"noise can only be added to a ClippedSum, which has a sensitivity, not to {type(clipped).__name__}")
@@ -129,7 +124,6 @@ def release(
 
 
 def _gather(flat: Tensor, kept: Tensor | None) -> Tensor:
-    """Return the numbers at these positions; all of them for None."""
     return flat if kept is None else flat.index_select(0, kept)
 
 

@@ -20,8 +20,8 @@ _ZEROS = memoryview(bytes(1 << 17))  # plaintext, encrypted in pieces that stay 
 class Keystream(Unique):
     """An endless stream of 64-bit words from AES-256 in counter mode.
 
-    The key comes from the operating system and is never seeded, stored or shown. It lives in one process: a forked child detects
-    that it is a new process and takes a new key. Threads may share an instance.
+    The key comes from the operating system and is never seeded, stored or shown. A forked process takes a new one. Threads may
+    share an instance.
     """
 
     no_copy = "Two owners of one stream would draw the same noise. Create a new Keystream, which takes a new key."

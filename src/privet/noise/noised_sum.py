@@ -1,7 +1,4 @@
-"""Noised sums: releases that are already accounted for.
-
-Only a `NoisedSum` reaches an optimizer. Adding to one raises a `TypeError` that says what to do instead.
-"""
+"""Noised sums: releases that are already accounted for. Only a `NoisedSum` reaches an optimizer."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ class NoisedSum:
         tensors: parameter name → noisy sum, shaped like the parameter.
         sensitivity: L2 sensitivity to which the noise was scaled.
         standard_deviation: standard deviation of the noise on every coordinate of a tensor with noise scale 1.
-        noise_scales: as in the clipped sum.
-        support: as in the clipped sum; all other coordinates are zero, without data or noise.
+        noise_scales, support: as in the clipped sum; coordinates outside the support are zero, without data or noise.
     """
 
     tensors: Tensors

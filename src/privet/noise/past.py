@@ -25,8 +25,7 @@ _WORD = 31  # bits of a cell's number beside its sign, in the state
 def cells_log2(gain: float) -> int:
     """Return the logarithm of the number of grid cells per standard deviation with which no noise leaves 32 bits.
 
-    Args:
-        gain: largest noise of a coordinate, or number that is kept about it, over the longest standard normal.
+    `gain` is the largest noise of a coordinate, or number kept about it, over the longest standard normal.
     """
     return _WORD - 1 - math.ceil(math.log2(_REACH * gain))
 
@@ -50,15 +49,10 @@ class PastNoise(Unique):
     Guarantee:
         Noise consists of whole cells of the release's grid, and what is kept about it is exact. So for given releases, the noise
         of a step is a rounded normal number around a mean that depends on neighbours as C says, and the releases are
-        post-processing of C·S + Z.
+        post-processing of C·S + Z (Denisov et al. 2022 allow steps that depend on earlier releases).
 
         A strategy without negative entries may start afresh at any step: that leaves out entries of C, which never raises the
-        sensitivity. It does so after a gap in the steps, when new draws of examples begin, and in a resumed run, where nothing
-        is known of earlier noise.
-
-    Source:
-        Denisov et al. 2022, "Improved Differential Privacy for SGD via Optimal Private Linear Operators on Adaptive Streams"
-        (steps that depend on earlier releases).
+        sensitivity. It does so after a gap in the steps, when new draws of examples begin, and in a resumed run.
     """
 
     no_copy = "Two owners would draw the same noise, and the difference of their releases would have none."

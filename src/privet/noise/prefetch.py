@@ -1,8 +1,7 @@
 """Noise prefetching: noise does not depend on data, so a second thread can draw it while the model computes.
 
-Blocks of memory circulate: the thread takes an empty block, fills it and passes it on; the consumer uses it and returns it. A
-block is refilled before it is passed on again, so no number is used twice, and the number of blocks never grows. Both directions
-use `SimpleQueue`, which is reentrant: a garbage collection at any point of either thread cannot deadlock on it.
+A block is refilled before it is passed on again, so no number is used twice, and no others are allocated. Both directions use
+`SimpleQueue`, which is reentrant: a garbage collection at any point of either thread cannot deadlock on it.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ class Prefetcher(Unique):
 
     @staticmethod
     def start(draw: Callable[[Tensor], None], blocks: list[Tensor]) -> Prefetcher:
-        """Start a new thread that fills these blocks.
-
-        Args:
-            draw: fills a block. It must not share state with another thread, or reference the owner of the result.
-            blocks: the blocks to circulate; no others are allocated.
-        """
+        """Start a new thread that fills these blocks. `draw` must share no state with another thread, nor refer to the result."""
         ahead = Prefetcher(SimpleQueue(), SimpleQueue(), os.getpid())
         for block in blocks:
             ahead.empty.put(block)
@@ -59,11 +53,7 @@ class Prefetcher(Unique):
         return ahead
 
     def take(self) -> Tensor | None:
-        """Return a filled block, to be given back after use; None if none is ready.
-
-        Raises:
-            BaseException: the exception that ended the thread; there are no further blocks.
-        """
+        """Return a filled block, to be given back after use; None if none is ready. Raises what ended the thread, if anything."""
         if self.process != os.getpid():
             return None
         try:
@@ -80,7 +70,7 @@ class Prefetcher(Unique):
 
 
 def _work(draw: Callable[[Tensor], None], empty: _EmptyBlocks, full: _FullBlocks) -> None:
-    """Fill blocks until None arrives. Holds no reference to the `Prefetcher`, so that its finalizer can end the thread."""
+    """Fill blocks until None arrives, without a reference to the `Prefetcher`, so that its finalizer can end the thread."""
     try:
         while (block := empty.get()) is not None:
             draw(block)

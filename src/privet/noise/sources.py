@@ -23,7 +23,6 @@ from privet.noise.prefetch import Prefetcher
 BLOCK = 1 << 16  # numbers per block: half a megabyte stays in cache, and threads synchronise rarely
 _WORTH_A_THREAD = 50_000  # smaller releases take less than half a millisecond
 
-
 _NO_COPY = "Two owners would draw the same noise. Create a new source: plan.noise.make_source()."
 
 
@@ -34,10 +33,7 @@ class Source(Protocol):
     private: bool
 
     def normals(self, size: int) -> Iterator[Tensor]:
-        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces.
-
-        The memory of a piece is reused for the next one.
-        """
+        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces whose memory is reused."""
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` independent uniform 64-bit words."""
@@ -70,8 +66,8 @@ def _draw(stream: Keystream, block: Tensor) -> None:
 class SecureSource(Unique, Source):
     """AES-256-CTR keyed by the operating system, with a Box–Muller transform in float64.
 
-    Noise and sampling are unpredictable to anyone without the key, which is never stored. Separate instances, forked processes
-    and threads never share a stream, and no number is returned twice.
+    Noise and sampling are unpredictable without the key, which is never stored. Separate instances, forked processes and threads
+    never share a stream, and no number is returned twice.
     """
 
     claim = "cryptographic: AES-256-CTR keyed by the operating system, Gaussian transform in float64, released on a grid"
@@ -83,10 +79,7 @@ class SecureSource(Unique, Source):
         self._prefetcher: Prefetcher | None = None
 
     def normals(self, size: int) -> Iterator[Tensor]:
-        """Yield `size` independent standard normal float64 numbers on the CPU, in pieces whose memory is reused.
-
-        Prefetched blocks come first, as long as any are ready; this never waits for the other thread.
-        """
+        """Yield standard normals: prefetched blocks as long as any are ready, without waiting for the other thread."""
         ahead, own = self._prefetcher, None
         for length in _pieces(size):
             ready = None if ahead is None else ahead.take()
@@ -108,8 +101,7 @@ class SecureSource(Unique, Source):
     def draw_ahead(self, size: int) -> None:
         """Let a second thread prefetch for releases of `size` numbers each, until called with 0.
 
-        It keeps half a release in stock, 4 bytes per number of the release, as much as a float32 gradient. Both threads draw the
-        rest on demand. Small releases, and machines with a single core, are not worth a thread.
+        It keeps half a release in stock: 4 bytes per number, as much as a float32 gradient. Both threads draw the rest on demand.
         """
         self._prefetcher = None
         if size < _WORTH_A_THREAD or _cores() < 2:
@@ -121,15 +113,13 @@ class SecureSource(Unique, Source):
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class FastSource(Unique, Source):
-    """Noise from torch's generator, seeded by the operating system; sampling stays cryptographic.
+    """Noise from torch's generator, seeded by the operating system, anew in a forked process; sampling stays cryptographic.
 
-    Statistically sound, but predictable to an attacker who can search its seed space (32 bits on the CPU). A forked process takes
-    a new seed.
+    Statistically sound, but predictable to an attacker who can search its seed space (32 bits on the CPU).
     """
 
     claim = "statistical, not cryptographic: torch's generator, seeded with at most 64 bits by the operating system"

@@ -14,10 +14,6 @@ class Token(Unique):
     """Permission to draw the noise of one step, issued by a ledger after it made the step's cost durable.
 
     It carries the recorded noise multiplier, so the drawn noise cannot differ from the accounted noise.
-
-    Args:
-        step: number of the accounted step, from 1.
-        multiplier: recorded noise multiplier σ.
     """
 
     no_copy = "Each copy would pay for a release, but the ledger counts only one. Reserve another token from the ledger."
@@ -28,11 +24,7 @@ class Token(Unique):
         self._process, self._spent = os.getpid(), False
 
     def spend(self) -> float:
-        """Spend the token and return its noise multiplier.
-
-        Raises:
-            LedgerError: it was already spent, or belongs to another process (a fork would release two results for one payment).
-        """
+        """Spend the token and return its noise multiplier; once only, and not in a fork, which would release twice for it."""
         if self._process != os.getpid():
             raise LedgerError(f"the token of step {self.step} belongs to process {self._process}; a fork cannot spend it")
         if self._spent:

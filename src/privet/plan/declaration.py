@@ -16,7 +16,7 @@ from privet.accounting.events import MULTIPLIER_RANGE, Release
 from privet.accounting.privacy_unit import Unit
 from privet.accounting.queries import DEFAULT_ACCOUNTANT, composed_epsilon
 from privet.clipping import Projected, Rule
-from privet.clipping.ablations import unbounded
+from privet.clipping.rules import unbounded
 from privet.errors import InvalidArgumentError, positive
 from privet.momentum import Momentum
 from privet.noise import Correlated

@@ -18,7 +18,7 @@ from privet.accounting.guarantee.statement import LIBRARIES, NOT_COVERED, Guaran
 from privet.accounting.privacy_unit import find_unit
 from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, resolution
 from privet.accounting.rounding import format_up
-from privet.clipping.ablations import unbounded
+from privet.clipping.rules import unbounded
 from privet.noise import SOURCES, Correlated
 from privet.plan.declaration import Declaration
 from privet.sampling import ByEpoch, CyclicPoisson, FixedOrder, Scheme

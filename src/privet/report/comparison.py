@@ -17,8 +17,7 @@ from markupsafe import Markup
 from privet._utils.files import write_text
 from privet.errors import InvalidArgumentError
 from privet.report import numbers, run_files, setting_rows
-from privet.report.estimates import list_estimates
-from privet.report.headline import KeyNumber, list_numbers
+from privet.report.headline import KeyNumber, list_estimates, list_numbers
 from privet.report.page import PageTable, noted, render_template
 from privet.report.run_files import Run
 
@@ -39,11 +38,8 @@ _UNSET = "none"
 class Variation:
     """The settings of several runs, for display: name → value in each run.
 
-    Args:
-        varied: those that were chosen differently. If the noise was, this is ε.
-        follows: those that differ because another one does: the noise of runs with the same ε, and what a rule for defaults chose
-            in all runs.
-        same: those that agree.
+    Those that were chosen differently (if the noise was, this is ε); those that follow: the noise of runs with the same ε, and
+    what a rule for defaults chose in all runs; and those that agree.
     """
 
     varied: Mapping[str, tuple[str, ...]]
@@ -93,18 +89,7 @@ def _settings(run: Run) -> dict[str, str]:
 
 
 def write(directories: Sequence[Path | str], out: Path | str) -> Path:
-    """Write `report.html` of a comparison of runs.
-
-    Args:
-        directories: at least two run directories, as `privet train --out` writes them.
-        out: directory for the comparison, created if necessary; it must not hold a run.
-
-    Returns:
-        The path of `report.html`.
-
-    Raises:
-        InvalidArgumentError: there are fewer than two directories, one is not a run, or `out` holds a run.
-    """
+    """Write `report.html` of a comparison of at least two run directories into `out`, which must not hold a run."""
     if len(directories) < 2:
         raise InvalidArgumentError(
             "directories", [str(one) for one in directories], "at least two", "For one run, use privet.report.write."

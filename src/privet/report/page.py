@@ -1,39 +1,46 @@
-"""The report page of one run, and the templates of all pages."""
+"""The report page of one run, the templates of all pages, and the files that a report consists of."""
 
 from __future__ import annotations
 
-__all__ = ["PageTable", "noted", "render_page", "render_template"]
+__all__ = ["PageTable", "noted", "render_page", "render_template", "to_markup", "write"]
 
 import functools
 import math
+import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup, escape
 
+from privet._utils.files import write_text
 from privet.accounting.rounding import format_percent_down, format_percent_up
 from privet.evaluation import Evaluation
-from privet.report import numbers, prose, setting_rows
-from privet.report.estimates import Estimate, list_estimates, list_released
+from privet.report import numbers, run_files, setting_rows
 from privet.report.figures import accountants
+from privet.report.figures.single_run import draw
 from privet.report.figures.svg import Figure
-from privet.report.headline import list_numbers
+from privet.report.headline import Estimate, list_estimates, list_numbers, list_released
 from privet.report.releases import Release, list_releases
 from privet.report.run_files import Run
 
 _MOST_CLASSES = 20  # whose columns fit on a page
+# Element → pattern at the start of a line. A line that matches none continues the line before it.
+_MARKS = {
+    "ul": re.compile(r"\s*[-*•]\s+(?=\S)"),
+    "ol": re.compile(r"\s*\d+[.)]\s+(?=\S)"),
+    "h3": re.compile(r"#{1,6}\s+(?=\S)"),
+}
+_INLINE = (
+    (re.compile(r"`([^`]+)`"), r"<code>\1</code>"),
+    (re.compile(r"\*\*(.+?)\*\*"), r"<strong>\1</strong>"),
+)
 
 
 class PageTable(NamedTuple):
-    """A table of a page.
-
-    Args:
-        head: column headings; empty for a table without headings.
-        rows: one cell per column, as text or as markup; the first is the heading of its row.
-        kind: CSS class.
-        marked: numbers of the columns to highlight, from 0.
-    """
+    """A table of a page; cells are text or markup, the first of a row its heading. `marked` are columns to highlight, from 0."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -42,12 +49,7 @@ class PageTable(NamedTuple):
 
 
 def render_template(name: str, **context: Any) -> str:
-    """Return a page without external resources; all values but markup are escaped.
-
-    Args:
-        name: file in `assets`.
-        context: what the template shows.
-    """
+    """Return a page without external resources from a file in `assets`; all values but markup are escaped."""
     return _environment().get_template(name).render(context)
 
 
@@ -58,7 +60,7 @@ def _environment() -> jinja2.Environment:
     )
     filters: dict[str, Any] = {
         "epsilon": numbers.format_epsilon, "power_of_ten": numbers.format_power_of_ten, "value": numbers.format_value,
-        "prose": prose.to_markup,
+        "prose": to_markup,
     }  # fmt: skip
     found.filters.update(filters)
     return found
@@ -69,13 +71,27 @@ def noted(value: str, note: str) -> Markup:
     return Markup('{}<span class="note">{}</span>').format(value, note) if note else escape(value)
 
 
-def render_page(run: Run, drawn: Sequence[Figure]) -> str:
-    """Return the report of a run as one HTML document: five numbers and their figures first, details folded.
+def write(directory: Path | str) -> Path:
+    """Write `report.html` and `figures/*.svg` into a run directory, from the other files in it; return the path of the report.
+
+    Only `plan.json` is required; sections whose files are missing are left out. Writing again replaces the report, and the same
+    files give the same report, byte for byte.
 
     Args:
-        run: contents of a run directory.
-        drawn: its rendered figures; each section takes the ones that it shows.
+        directory: the run directory, as `privet train --out` writes it.
+
+    Raises:
+        InvalidArgumentError: `directory` contains no `plan.json`, or one of its files is damaged.
     """
+    run = run_files.read(Path(directory))
+    figures = draw(run)
+    for figure in figures:
+        write_text(run.directory / "figures" / f"{figure.name}.svg", figure.svg)
+    return write_text(run.directory / "report.html", render_page(run, figures))
+
+
+def render_page(run: Run, drawn: Sequence[Figure]) -> str:
+    """Return the report of a run as one HTML document: five numbers and their figures first, details folded."""
     words = [str(run.setup[key]) for key in ("model", "data") if run.setup.get(key)]
     subject = " on ".join(words) or run.directory.resolve().name
     return render_template(
@@ -171,3 +187,36 @@ def _release(release: Release) -> tuple[str, ...]:
     files = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in release.files)
     status = Markup('<span class="status {}">{}</span>').format(release.status.name.lower(), release.status.value)
     return release.what, files, status, release.why
+
+
+def to_markup(prose: str) -> Markup:
+    """Return plain text with simple Markdown as HTML. Blank lines separate paragraphs; HTML in it is escaped."""
+    blocks = groupby(_parse_blocks(prose), lambda block: block[0])
+    return Markup("\n").join(_render(kind, [_render_inline(words) for _, words in found]) for kind, found in blocks)
+
+
+def _parse_blocks(prose: str) -> list[tuple[str, str]]:
+    """Return element and content of each block."""
+    found: list[tuple[str, str]] = []
+    goes_on = False
+    for line in prose.splitlines():
+        kind = next((name for name, mark in _MARKS.items() if mark.match(line)), "p" if line.strip() else "")
+        if kind == "p" and goes_on:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        elif kind:
+            found.append((kind, (_MARKS[kind].sub("", line, count=1) if kind in _MARKS else line).strip()))
+        goes_on = kind not in ("", "h3")
+    return found
+
+
+def _render(kind: str, contents: list[Markup]) -> Markup:
+    if kind in ("ul", "ol"):
+        return Markup(f"<{kind}>") + Markup("").join(map(Markup("<li>{}</li>").format, contents)) + Markup(f"</{kind}>")
+    return Markup("\n").join(map(Markup(f"<{kind}>{{}}</{kind}>").format, contents))
+
+
+def _render_inline(content: str) -> Markup:
+    marked = str(escape(content))
+    for pattern, replacement in _INLINE:
+        marked = pattern.sub(replacement, marked)
+    return Markup(marked)

@@ -32,11 +32,7 @@ class ReleaseStatus(Enum):
 class Release:
     """An output of a run, or a quantity that it deliberately does not record.
 
-    Args:
-        what: its name.
-        files: patterns of its file names, or the matching names.
-        status: whether the guarantee covers it.
-        why: the reason, in a sentence or two.
+    `files` are patterns of its file names, or the matching names; `why` is the reason for its status.
     """
 
     what: str
@@ -69,15 +65,7 @@ _METRICS = frozenset(
 
 
 def list_releases(run: Run) -> tuple[Release, ...]:
-    """Return all outputs in a run directory, with their status under the guarantee.
-
-    Args:
-        run: contents of a run directory.
-
-    Returns:
-        The weights, the known files that exist, unknown files and quantities, the report, and the quantities that are never
-        recorded.
-    """
+    """Return all outputs in a run directory, with their status under the guarantee, and what is never recorded."""
     present = [_match_files(release, run.files) for release in _FILES]
     return (
         _weights(run),
@@ -90,10 +78,7 @@ def list_releases(run: Run) -> tuple[Release, ...]:
 
 
 def _weights(run: Run) -> Release:
-    status, why = (
-        ReleaseStatus.COVERED,
-        "Every release of training is clipped, noised and accounted for; this is what ε and δ bound.",
-    )
+    status, why = ReleaseStatus.COVERED, "Every release of training is clipped, noised and accounted for; ε and δ bound this."
     if run.guarantee is None:
         status, why = ReleaseStatus.UNPROTECTED, "This run has no recorded guarantee."
     elif math.isinf(run.guarantee.epsilon):

@@ -24,14 +24,8 @@ T = TypeVar("T")
 class StoredGuarantee:
     """`guarantee.json`: the guarantee of a run.
 
-    Args:
-        epsilon: ε; infinity means no guarantee.
-        delta: δ.
-        adjacency: relation between neighbouring data sets; empty if not recorded.
-        unit: unit of privacy.
-        prose: the privacy statement as text.
-        epsilon_by_accountant: ε of the same run by each accountant; None where an accountant does not cover the run.
-        meaning: bounds on attacks; None if not recorded.
+    ε is infinite without privacy, and None by an accountant that does not cover the run; an adjacency that is not recorded is
+    empty, and a meaning None.
     """
 
     epsilon: float
@@ -71,19 +65,8 @@ class Status:
 class Run:
     """Contents of a run directory; None or empty for files that do not exist.
 
-    Args:
-        directory: the directory.
-        plan: `plan.json`.
-        guarantee: `guarantee.json`.
-        measurements: `metrics.jsonl` in order of steps; lines of one step complement each other.
-        recorded: names of the quantities in `metrics.jsonl`.
-        evaluation: `evaluation.json`, the evaluation of the final model on the test set.
-        held_out: `holdout.json`, the released result of the final model on held-out private data.
-        setup: `run.json`.
-        status: `status.json`.
-        schema: text of `schema.toml`, the public schema of a table; empty without one.
-        communication: `communication.json`, the bytes of a federated run; empty for others.
-        files: names of the visible entries of the directory, sorted; the files in the model's folder one by one.
+    `measurements` are in order of steps, and lines of one step complement each other; `recorded` are all their names. `files`
+    are the visible entries of the directory, sorted, with those in the model's folder one by one.
     """
 
     directory: Path
@@ -108,17 +91,7 @@ class Run:
 
 
 def read(directory: Path) -> Run:
-    """Read a run directory.
-
-    Args:
-        directory: a directory with `plan.json` and any of the other files.
-
-    Returns:
-        The contents of the files.
-
-    Raises:
-        InvalidArgumentError: there is no `plan.json`, or a file is damaged; the message names it.
-    """
+    """Read a run directory with `plan.json` and any of the other files; a damaged file is named."""
     plan = _load(directory / "plan.json", _mapping)
     if plan is None:
         raise InvalidArgumentError(

@@ -23,11 +23,9 @@ _DEFAULT_NAMES = {"bound": "clipping bound"}
 
 
 def flatten(settings: Mapping[str, Any], defaults: Container[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of each setting that is set, depth first. The version of the file format is left out.
+    """Yield (name, value) of each setting that is set, depth first, without the version of the file format.
 
-    Args:
-        settings: a JSON object. The `kind` of a nested object becomes the value of the object itself.
-        defaults: names of the settings that nobody gave; their values say so.
+    The `kind` of a nested object becomes the value of the object itself. Settings in `defaults` were given by nobody.
     """
     for path, value in _leaves(settings, ()):
         name = _NAMES.get(path, path)
@@ -36,11 +34,7 @@ def flatten(settings: Mapping[str, Any], defaults: Container[str] = ()) -> Itera
 
 
 def list_defaults(setup: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the settings that nobody gave, and that a rule chose from public facts.
-
-    Args:
-        setup: content of `run.json`.
-    """
+    """Return the names of the settings in `run.json` that nobody gave, and that a rule chose from public facts."""
     keys = setup.get("defaults")
     if not isinstance(keys, Mapping):  # of an earlier version, or of a damaged file
         return frozenset()

@@ -14,7 +14,7 @@ from privet.artifact import Architecture, GuaranteeSummary, ModelDescription
 from privet.artifact.card import PublicMetric, format_card
 from privet.artifact.folder import FOLDER, write_folder, write_weights
 from privet.data import DataSet
-from privet.data.catalogue import published_sets
+from privet.data.loading import published_sets
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.runs.config import Setup
 from privet.tables import Classification, Regression

@@ -3,8 +3,7 @@
 from privet.tables.columns import Boolean, Category, Ignore, Number, Text, UserId
 from privet.tables.drafts import draft
 from privet.tables.frames import read_frame, read_types
-from privet.tables.misfits import count_misfits
-from privet.tables.schema import Schema
+from privet.tables.schema import Schema, count_misfits
 from privet.tables.targets import Classification, Regression
 
 __all__ = [

@@ -8,18 +8,9 @@ the same however it is stored and spelled.
 from __future__ import annotations
 
 __all__ = [
-    "MISSING_CELLS",
-    "UNDECLARED",
-    "Words",
-    "mark_missing",
-    "match",
-    "parse_numbers",
-    "plain",
-    "spellings",
-    "to_cells",
-    "to_number",
-    "to_words",
-]
+    "MISSING_CELLS", "UNDECLARED", "Words", "mark_missing", "match", "parse_numbers", "plain", "spellings", "to_cells",
+    "to_number", "to_words",
+]  # fmt: skip
 
 import math
 import re
@@ -100,11 +91,7 @@ def spellings(texts: Iterable[str]) -> set[str]:
 
 
 def mark_missing(cells: Words | NDArray[np.generic], texts: Collection[str]) -> Words | NDArray[np.generic]:
-    """Return cells in which those that are one of some texts are missing.
-
-    Args:
-        cells: as text or numbers; a cell is compared as `plain` spells it, so that both agree.
-        texts: the result of `spellings`.
+    """Return cells in which those that are one of some texts, the result of `spellings`, are missing.
 
     >>> mark_missing(np.array([1.0, -9.0]), {"-9"}).tolist()
     [1.0, nan]
@@ -140,11 +127,9 @@ def parse_numbers(cells: Sequence[str | None]) -> NDArray[np.float64]:
 
 
 def match(cells: Iterable[object], values: Sequence[str]) -> NDArray[np.int64]:
-    """Return the place of each cell among some values, (N,), and −1 for a cell that is none of them.
+    """Return the place of each cell among distinct values, (N,), and −1 for a cell that is none of them.
 
-    Args:
-        cells: strings, integers, or None.
-        values: distinct strings; a numeric one matches every spelling of its number, unless several have that number.
+    A numeric value matches every spelling of its number, unless several values have that number.
 
     >>> match(["b", "1.0", "c", None], ["a", "b", "1"])
     array([ 1,  2, -1, -1])

@@ -7,20 +7,9 @@ text have a Euclidean norm of at most 1.
 from __future__ import annotations
 
 __all__ = [
-    "FITS",
-    "MISSING",
-    "SCALES",
-    "UNFIT",
-    "Boolean",
-    "Category",
-    "Column",
-    "Declared",
-    "Ignore",
-    "Number",
-    "Text",
-    "UserId",
+    "FITS", "MISSING", "SCALES", "UNFIT", "Boolean", "Category", "Column", "Declared", "Ignore", "Number", "Text", "UserId",
     "distinct_texts",
-]
+]  # fmt: skip
 
 import hashlib
 import re
@@ -115,9 +104,6 @@ class Number(Column):
         missing: encoding of a missing cell, or of text: "neutral" for the middle of the scale, "indicator" for the middle and an
             additional feature, or a number within the bounds.
 
-    Raises:
-        InvalidArgumentError: an argument is out of range.
-
     >>> Number(lower=0, upper=100).encode(np.array([0.0, 75.0, 900.0, np.nan])).ravel().tolist()
     [-1.0, 0.5, 1.0, 0.0]
     """
@@ -209,9 +195,6 @@ class Category(Column):
         missing: encoding of a missing cell: "neutral" for zeros, "indicator" for an additional feature, or one of the values.
         unknown: encoding of any other cell: the same choices, or "missing".
 
-    Raises:
-        InvalidArgumentError: an argument is out of range.
-
     >>> Category(("red", "white"), unknown="indicator").encode(to_words(np.array(["white", "pink"]))).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
@@ -280,9 +263,6 @@ class Boolean(Column):
         true: the cell that means yes, or several, in any case and any spelling of a number; by default true, t, yes, y and 1.
         false: cells that mean no; by default false, f, no, n and 0.
         missing: encoding of any other cell: "neutral" for 0, "indicator" for 0 and an additional feature, "true" or "false".
-
-    Raises:
-        InvalidArgumentError: a cell would mean both, or an argument is out of range.
     """
 
     true: tuple[str, ...] = _TRUE
@@ -292,9 +272,8 @@ class Boolean(Column):
     def __post_init__(self) -> None:
         for name in ("true", "false"):
             given = getattr(self, name)
-            object.__setattr__(
-                self, name, distinct_texts(name, (given,) if isinstance(given, str | int | float) else given, 1, 100)
-            )
+            cells = (given,) if isinstance(given, str | int | float) else given
+            object.__setattr__(self, name, distinct_texts(name, cells, 1, 100))
         if both := {*map(_folded, self.true)} & {*map(_folded, self.false)}:
             raise InvalidArgumentError("false", sorted(both), "different from the cells that mean true")
         choice("missing", self.missing, (_NEUTRAL, _INDICATOR, "true", "false"))
@@ -342,9 +321,6 @@ class Text(Column):
 
     Args:
         size: number of features, 1 to 2²⁰; several times the number of words that matter.
-
-    Raises:
-        InvalidArgumentError: the size is out of range.
     """
 
     size: int = 1024
@@ -399,11 +375,7 @@ class Ignore(Column):
 
 
 def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[str, ...]:
-    """Return public values, such as categories or classes, as distinct strings without surrounding spaces.
-
-    Raises:
-        InvalidArgumentError: they are not a sequence of `least` to `most` distinct strings or numbers.
-    """
+    """Return `least` to `most` public values, such as categories, as distinct strings without surrounding spaces."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InvalidArgumentError(name, values, "a list of values", 'Such as ["yes", "no"].')
     given = tuple(values)

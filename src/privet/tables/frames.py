@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDINGS", "Frame", "read_frame", "read_series", "read_types"]
+__all__ = [
+    "DELIMITED", "ENDINGS", "Frame", "Unreadable", "read_delimited", "read_frame", "read_names", "read_series", "read_types",
+]  # fmt: skip
 
+import csv
+import gzip
 import importlib
+import math
 import sys
+import zlib
+from array import array
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
 from privet.tables.cells import Words, to_cells
-from privet.tables.delimited import DELIMITED, Unreadable, read_delimited, read_names
 
+# Ending → the delimiter, or None for the one of `_DELIMITERS` that splits the header into most columns.
+DELIMITED: dict[str, str | None] = {".csv": None, ".csv.gz": None, ".tsv": "\t", ".tsv.gz": "\t"}
+_HEADER_FIX = "Add or correct the header; an index without a name comes from pandas: write it with to_csv(..., index=False)."
+_DELIMITERS = (",", ";", "\t", "|")
+_OPEN: dict[str, Callable[..., IO[str]]] = {".gz": gzip.open}
+# Longest cell; csv's own limit would make the length of a private cell an error.
+_LONGEST_CELL = 2**31 - 1
 _ARROW = {".parquet": ("pyarrow.parquet", "read_table"), ".arrow": ("pyarrow.feather", "read_table")}
 _ARROW[".feather"] = _ARROW[".arrow"]
 # Endings of the files that are tables.
@@ -49,26 +63,14 @@ class Frame:
     broken: int = 0
 
 
-class _Converted(Mapping[str, Words | NDArray[np.generic]]):
+class _Converted(UserDict[str, Any]):
     """Columns that are converted once, when they are first used."""
 
-    def __init__(self, convert: Mapping[str, Callable[[], Words | NDArray[np.generic]]]) -> None:
-        self._convert = convert
-        self._known: dict[str, Words | NDArray[np.generic]] = {}
-
     def __getitem__(self, name: str) -> Words | NDArray[np.generic]:
-        if name not in self._known:
-            self._known[name] = self._convert[name]()
-        return self._known[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._convert
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._convert)
-
-    def __len__(self) -> int:
-        return len(self._convert)
+        if callable(found := self.data[name]):
+            found = self.data[name] = found()
+        column: Words | NDArray[np.generic] = found
+        return column
 
 
 def read_frame(source: object, argument: str = "data") -> Frame:
@@ -100,7 +102,7 @@ def read_series(source: object) -> list[object] | None:
 def read_types(source: object, argument: str = "data") -> Mapping[str, str | None]:
     """Return the name of each column with the type that the source declares for it, or None.
 
-    Of a file of text one line is read, of a parquet file the schema that it declares. Args and errors: as for `read_frame`.
+    Of a file of text one line is read, of a parquet file the schema that it declares. Sources are those of `read_frame`.
     """
     if isinstance(source, str | Path) and _ending(Path(source), argument) in DELIMITED:
         with _named(Path(source), argument):
@@ -235,3 +237,94 @@ def _to_objects(series: Any) -> list[object]:
         middle = len(series) // 2
         return _to_objects(series[:middle]) + _to_objects(series[middle:])
     return found
+
+
+class Unreadable(Exception):  # noqa: N818
+    """A file is not a table of delimited text: what it must be, and how to fix it."""
+
+    def __init__(self, allowed: str, fix: str) -> None:
+        self.allowed, self.fix = allowed, fix
+        super().__init__(allowed)
+
+
+def read_delimited(path: Path) -> tuple[dict[str, Words], int, int]:
+    """Return the columns of a file in UTF-8 with a header, the number of rows, and of rows with a wrong number of cells.
+
+    Surrounding spaces are removed. Empty lines do not count as rows; in a row with too few or too many cells, all are missing.
+    """
+    with _opened(path) as (header, delimiter, file):
+        limit = csv.field_size_limit(_LONGEST_CELL)
+        try:
+            return _columns(header, csv.reader(file, delimiter=delimiter))
+        finally:
+            csv.field_size_limit(limit)
+
+
+def read_names(path: Path) -> list[str]:
+    """Return the names of the columns, from the first line only."""
+    with _opened(path) as (header, _, _):
+        return header
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[list[str], str, IO[str]]]:
+    """Open a file, and give the names of its columns, its delimiter, and the file at its second line."""
+    ending = next(ending for ending in DELIMITED if path.name.lower().endswith(ending))
+    try:
+        with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+            first = file.readline()
+            if "\0" in first:
+                raise Unreadable("a readable table of delimited text in UTF-8", "It is in another encoding, such as UTF-16.")
+            delimiter = DELIMITED[ending] or max(_DELIMITERS, key=lambda mark: len(_split(first, mark)))
+            yield _header(_split(first, delimiter)), delimiter, file
+    except (OSError, EOFError, csv.Error, zlib.error) as error:
+        fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
+        raise Unreadable("a readable table of delimited text in UTF-8, plain or .gz", fix) from None
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter), [])]
+
+
+def _header(names: list[str]) -> list[str]:
+    # Without a header, the first line is a private row, which must not appear in a message or a draft as column names.
+    if not names or len(set(names)) < len(names) or "" in names or _looks_like_data(names):
+        raise Unreadable("a table whose first line names each column once", _HEADER_FIX)
+    return names
+
+
+def _looks_like_data(names: list[str]) -> bool:
+    # Numbers are names only if they count the columns, as in a data frame whose features have no names.
+    numbers = [name for name in names if _is_number(name)]
+    return bool(numbers) and (len(numbers) == len(names) or [*range(len(numbers))] != [_whole(name) for name in numbers])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole(cell: str) -> float:
+    return int(cell) if cell.isdecimal() else math.nan
+
+
+def _columns(header: list[str], rows: Iterator[list[str]]) -> tuple[dict[str, Words], int, int]:
+    known: list[dict[str | None, int]] = [{} for _ in header]
+    places = [array("i") for _ in header]
+    number = broken = 0
+    for row in rows:
+        if not row:
+            continue
+        number += 1
+        fits = len(row) == len(header)
+        broken += not fits
+        for column, cell in enumerate(row if fits else header):
+            cells = known[column]
+            places[column].append(cells.setdefault(cell.strip() if fits else None, len(cells)))
+    if not number:
+        raise Unreadable("a table with at least one row below its header", "Check the file.")
+    columns = (Words(tuple(cells), np.frombuffer(at, dtype=np.intc)) for cells, at in zip(known, places, strict=True))
+    return dict(zip(header, columns, strict=True)), number, broken

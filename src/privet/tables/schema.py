@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Schema"]
+__all__ = ["SHOWN", "MisfitError", "Misfits", "Places", "Schema", "count_misfits", "list_misfits"]
 
 import hashlib
 import json
@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.registry import Part, add, decode, encode
-from privet.errors import InvalidArgumentError
-from privet.tables.cells import MISSING_CELLS, Words, mark_missing, plain, spellings, to_words
-from privet.tables.columns import Column, UserId
+from privet.errors import InvalidArgumentError, PrivetError
+from privet.tables.cells import MISSING_CELLS, UNDECLARED, Words, mark_missing, plain, spellings, to_words
+from privet.tables.columns import MISSING, UNFIT, Column, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import Classification, Target
 from privet.tables.toml import parse_schema, write_schema
+
+# Number of places that a message names.
+SHOWN = 20
+_LONGEST_VALUE = 40
+_EMPTY = "it has no values, or another number of cells than the table has columns"
 
 
 @add
@@ -117,11 +122,7 @@ class Schema(Part):
         return {**dict(self.columns), self.target: self.task}
 
     def encode(self, frame: Frame) -> NDArray[np.float32]:
-        """Return the features of each row, (N, width).
-
-        Raises:
-            InvalidArgumentError: the table lacks a column of the schema.
-        """
+        """Return the features of each row, (N, width); the table must have the columns of the schema."""
         table = np.zeros((frame.rows, self.width), dtype=np.float32)
         start = 0
         for name, column in self.columns:
@@ -134,9 +135,6 @@ class Schema(Part):
         """Return the class of each row in [0, K), int64, or the target in [-1, 1], float32.
 
         A cell that does not fit becomes `UNDECLARED` or NaN: the loss gives such a row a gradient of zero.
-
-        Raises:
-            InvalidArgumentError: the table lacks the target.
         """
         return self.task.encode(self.cells(frame, self.target))
 
@@ -156,11 +154,7 @@ class Schema(Part):
         return self.task.decode(outputs)
 
     def cells(self, frame: Frame, name: str) -> Words | NDArray[np.generic]:
-        """Return the cells of a column, with those that stand for a missing cell as None or NaN.
-
-        Raises:
-            InvalidArgumentError: the table has no such column.
-        """
+        """Return the cells of a column, with those that stand for a missing cell as None or NaN."""
         if name not in frame.columns:
             fix = f"It has no column {name!r}: correct its header or the schema."
             raise InvalidArgumentError(frame.argument, frame.source, "a table with the columns of its schema", fix)
@@ -173,16 +167,12 @@ class Schema(Part):
 
     @classmethod
     def from_toml(cls, text: str) -> Schema:
-        """Return the schema of a TOML text.
-
-        Raises:
-            InvalidArgumentError: the message names the column and the key that is wrong or not filled in.
-        """
+        """Return the schema of a TOML text; errors name the column and the key that is wrong or not filled in."""
         return cls(**parse_schema(text))
 
     @classmethod
     def read(cls, path: str | Path) -> Schema:
-        """Return the schema of a TOML file; errors as for `from_toml`, with the name of the file."""
+        """Return the schema of a TOML file; errors are those of `from_toml`, with the name of the file."""
         try:
             return cls.from_toml(read_text(Path(path).expanduser()))
         except DocumentError as error:
@@ -197,11 +187,7 @@ class Schema(Part):
 
     @classmethod
     def from_dict(cls, data: object) -> Schema:
-        """Return the schema that `to_dict` gave.
-
-        Raises:
-            InvalidArgumentError: it is not a schema, or has a kind or field that is not known.
-        """
+        """Return the schema that `to_dict` gave."""
         found = decode("schema", data, cls)
         if not isinstance(found, cls):
             raise InvalidArgumentError("schema", type(data).__name__, "what Schema.to_dict returns")
@@ -229,3 +215,89 @@ def _read_pairs(columns: object) -> tuple[tuple[str, Column], ...]:
     if not isinstance(columns, list | tuple) or any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in columns):
         raise InvalidArgumentError("columns", columns, "pairs of a name and a kind", 'Such as (("age", Number(0, 120)),).')
     return tuple((name, column) for name, column in columns)
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """Counts of private cells; private themselves.
+
+    Args:
+        rows: number of rows.
+        columns: column → number of cells that are missing, and of cells that do not fit; the target last.
+        rows_without_target: number of rows without influence on training, because their target does not fit.
+        broken: number of rows with too few or too many cells, all of which count as missing.
+        unused: columns of the table that the schema does not name.
+    """
+
+    rows: int
+    columns: dict[str, tuple[int, int]]
+    rows_without_target: int
+    broken: int
+    unused: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Rows to predict that do not fit: the first places by row, column and reason, and the numbers of places and rows."""
+
+    first: tuple[str, ...]
+    number: int
+    rows: int
+
+
+class MisfitError(PrivetError, ValueError):
+    """Some rows to predict do not fit; the message names the first twenty places and their number."""
+
+    def __init__(self, found: Places, fix: str) -> None:
+        self.found, self.fix = found, fix
+        more = f"; and {found.number - len(found.first):,} more" if found.number > len(found.first) else ""
+        rows = "1 row does not fit" if found.rows == 1 else f"{found.rows:,} rows do not fit"
+        super().__init__(f"{rows} the model: {'; '.join(found.first)}{more}. {fix}".strip())
+
+    def __reduce__(self) -> tuple[type[MisfitError], tuple[Places, str]]:
+        return (type(self), (self.found, self.fix))
+
+
+def count_misfits(frame: Frame, schema: Schema) -> Misfits:
+    """Return the numbers of cells of a table that do not fit its schema.
+
+    Guarantee:
+        None: the counts depend on private rows. They are for the owner of the table; a schema that is changed after looking at
+        them is no longer public.
+
+    Raises:
+        InvalidArgumentError: the table lacks a column of the schema.
+    """
+    status = schema.status(frame, schema.kinds)
+    counts = {name: (int((found == MISSING).sum()), int((found == UNFIT).sum())) for name, found in status.items()}
+    targets = schema.encode_target(frame)
+    lost = np.isnan(targets) if targets.dtype.kind == "f" else targets == UNDECLARED
+    unused = tuple(name for name in frame.columns if name not in schema.kinds)
+    return Misfits(frame.rows, counts, int(lost.sum()), frame.broken, unused)
+
+
+def list_misfits(frame: Frame, schema: Schema) -> Places:
+    """Return the cells of features that do not fit, and the rows without any cell, of rows to predict.
+
+    The rows belong to the user of the model, so reasons may name their values. A missing cell fits, because the schema defines
+    its encoding. A row with too few or too many cells counts as empty. Columns without features need not be there.
+    """
+    names = [name for name, column in schema.columns if column.labels()]
+    status = schema.status(frame, names)
+    empty = np.all([found == MISSING for found in status.values()], axis=0)
+    unfit = {name: found == UNFIT for name, found in status.items()}
+    rows = np.flatnonzero(np.any([*unfit.values(), empty], axis=0))
+    first: list[str] = []
+    for row in map(int, rows[:SHOWN]):
+        first += [f"row {row + 1}: {_EMPTY}"] if empty[row] else []
+        for name in (name for name in names if unfit[name][row]):
+            first.append(f"row {row + 1}, column {name!r}: {_quote(schema, frame, name, row)}")
+    return Places(tuple(first[:SHOWN]), int(empty.sum()) + sum(int(found.sum()) for found in unfit.values()), len(rows))
+
+
+def _quote(schema: Schema, frame: Frame, name: str, row: int) -> str:
+    """Return what a cell is, and what is allowed."""
+    cells = schema.cells(frame, name)
+    text = repr(cells.distinct[cells.places[row]] if isinstance(cells, Words) else cells[row].item())
+    shown = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return f"{shown} is not {schema.kinds[name].requirement}"

@@ -52,9 +52,6 @@ class Classification(Target):
         priors: frequencies of the classes in order, from public sources; the loss then gives every class the same weight. Empty
             for a loss that gives every example the same weight.
 
-    Raises:
-        InvalidArgumentError: classes are not distinct, or too few or many, or the priors are not one positive number per class.
-
     >>> task = Classification(("no", "yes"))
     >>> task.encode(to_words(np.array(["yes", "no", "maybe"]))).tolist()
     [1, 0, -100]
@@ -118,9 +115,6 @@ class Regression(Target):
         upper: highest value, above `lower`.
         scale: "linear", or "log" for sign(x)·log(1 + |x|) before scaling.
         outside: encoding of a target out of the bounds: "clip" for the nearest bound, or "missing".
-
-    Raises:
-        InvalidArgumentError: an argument is out of range.
 
     >>> Regression(lower=0, upper=10).decode(np.array([-1.0, 0.0, 3.0])).tolist()
     [0.0, 5.0, 10.0]

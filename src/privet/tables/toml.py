@@ -16,17 +16,9 @@ A file looks like this:
 from __future__ import annotations
 
 __all__ = [
-    "KINDS",
-    "OPEN",
-    "TASKS",
-    "kind_of",
-    "parse_schema",
-    "write_column",
-    "write_key",
-    "write_schema",
-    "write_target",
+    "KINDS", "OPEN", "TASKS", "kind_of", "parse_schema", "write_column", "write_key", "write_schema", "write_target",
     "write_value",
-]
+]  # fmt: skip
 
 import json
 import re
@@ -55,11 +47,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parse_schema(text: str) -> dict[str, Any]:
-    """Return the arguments of a `Schema` that its TOML text declares.
-
-    Raises:
-        InvalidArgumentError: the message names the section, the column, the key and the fix.
-    """
+    """Return the arguments of a `Schema` that its TOML text declares; errors name section, column, key and fix."""
     try:
         found = from_toml(text)
     except DocumentError as error:

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from privet.data import ChecksumError, DataUnavailableError
-from privet.data.download.acquisition import Place, get_from_first, require_digest
+from privet.data.download.packages import Place, get_from_first, require_digest
 
 
 def failing(error):

@@ -43,28 +43,29 @@ def test_files_are_read_from_a_debian_package(monkeypatch):
     assert packages.debian_files("thing", Path("usr/share/thing")) == {"data.gz": b"content"}
 
 
-def test_the_last_line_of_a_failing_tool_is_quoted(monkeypatch):
-    fake_tool(monkeypatch, lambda command, folder: (100, "W: something\nE: Unable to locate package thing\n"))
-    with pytest.raises(RuntimeError, match=r"apt-get download .* status 100: E: Unable to locate package thing$"):
+def missing(command, folder):
+    raise FileNotFoundError
+
+
+def slow(command, folder):
+    raise subprocess.TimeoutExpired(command, 600)
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (
+            lambda *_: (100, "W: x\nE: Unable to locate package\n"),
+            r"apt-get download .* status 100: E: Unable to locate package$",
+        ),
+        (missing, "apt-get is not installed"),
+        (slow, "longer than 600 seconds"),
+    ],
+)
+def test_a_tool_that_fails_is_missing_or_slow_is_named(monkeypatch, act, reason):
+    fake_tool(monkeypatch, act)
+    with pytest.raises(RuntimeError, match=reason):
         packages.debian_files("thing", Path("usr"))
-
-
-def test_a_missing_tool_is_named(monkeypatch):
-    def missing(command, folder):
-        raise FileNotFoundError
-
-    fake_tool(monkeypatch, missing)
-    with pytest.raises(RuntimeError, match="apt-get is not installed"):
-        packages.debian_files("thing", Path("usr"))
-
-
-def test_a_slow_tool_times_out(monkeypatch):
-    def slow(command, folder):
-        raise subprocess.TimeoutExpired(command, 600)
-
-    fake_tool(monkeypatch, slow)
-    with pytest.raises(RuntimeError, match="longer than 600 seconds"):
-        packages.wheel_member("thing==1", "data")
 
 
 def test_a_download_is_bounded(tmp_path):

@@ -1,7 +1,6 @@
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -48,9 +47,7 @@ def test_regression_has_no_classes_and_marks_a_missing_target(tmp_path):
 
 def test_a_schema_may_be_a_file(tmp_path):
     path = saved(tmp_path, PETS.to_toml(), "pets.toml")
-    assert (
-        data.load(saved(tmp_path, ROWS), schema=path).schema == data.load(saved(tmp_path, ROWS), schema=str(path)).schema == PETS
-    )
+    assert all(data.load(saved(tmp_path, ROWS), schema=given).schema == PETS for given in (path, str(path)))
 
 
 @pytest.mark.parametrize("name", ["my pets.csv", "pets.tsv", "pets.parquet"])
@@ -123,11 +120,3 @@ def test_a_data_frame_goes_the_same_way_as_its_file(tmp_path):
     by_frame, by_file = load_table(frame, schema=PETS), load_table(saved(tmp_path, ROWS), schema=PETS)
     assert all(torch.equal(one, other) for one, other in zip(by_frame.train.tensors, by_file.train.tensors, strict=True))
     assert (by_frame.name, by_frame.input_shape) == ("table", (4,))
-
-
-def test_shapes_depend_on_the_schema_only(tmp_path):
-    """One changed label of one row must not change the model: the attack of reading classes off private labels."""
-    before = load_table(saved(tmp_path, ROWS), schema=PETS)
-    after = load_table(saved(tmp_path, ROWS.replace("5,emu", "5,cow")), schema=PETS)
-    assert (before.classes, before.input_shape) == (after.classes, after.input_shape)
-    assert all(np.array_equal(one, other) for one, other in zip(before.train.tensors, after.train.tensors, strict=True))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from privet import data
+from privet.data.dataset import public_split
 from privet.data.download.published import cache_file
 
 
@@ -32,3 +33,8 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(data.DataUnavailableError, match=r"scikit-learn: it is not installed; run: pip install 'privet\[data\]'"):
         data.load("digits")
+
+
+def test_the_split_never_changes():
+    train, test = public_split(6, 2)
+    assert (train.tolist(), test.tolist()) == ([1, 3, 0, 4], [5, 2])

@@ -9,6 +9,7 @@ import torch
 from privet.data import ChecksumError, DataUnavailableError
 from privet.data.download import published
 from privet.data.sets import image_set
+from privet.data.sets.image_set import decode_idx, encode_idx
 from privet.errors import InvalidArgumentError, PrivetWarning
 from rounding import assert_equal_up_to_rounding
 
@@ -37,16 +38,11 @@ def test_idx_files_in_a_folder_come_first(tmp_path, packed):
     assert f"the folder {folder}" in data.provenance
 
 
-def test_an_npz_in_a_folder_may_have_any_integer_type(tmp_path):
+def test_an_npz_in_a_folder_may_have_any_integer_type_and_the_second_load_uses_the_cache_only(tmp_path):
     widened = {key: array.astype(np.int64) for key, array in tiny.ARRAYS._asdict().items()}
     np.savez(tmp_path / "tiny.npz", **widened)
     assert str(tmp_path) in published.load(tiny.image_set(), tmp_path).provenance
-
-
-def test_the_second_load_uses_the_cache_only():
-    published.load(tiny.image_set(lambda: tiny.ARRAYS))
-    data = published.load(tiny.image_set(tiny.unreachable))
-    assert "the cache" in data.provenance
+    assert "the cache" in published.load(tiny.image_set(tiny.unreachable)).provenance
 
 
 def test_fetch_returns_the_file_in_the_cache():
@@ -119,3 +115,29 @@ def test_decompression_stops_at_the_limit(monkeypatch):
         file.write(bytes(100_000))
     with pytest.raises(ValueError, match="not an IDX file"):
         image_set.from_idx(lambda name: bomb.getvalue())
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4, 2), (0,), (2, 0, 3)])
+def test_an_array_survives_the_round_trip(shape):
+    array = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    assert np.array_equal(decode_idx(encode_idx(array)), array)
+    assert decode_idx(encode_idx(array)).shape == shape
+
+
+def test_the_bytes_match_the_format_description():
+    assert encode_idx(np.array([[7, 8]], dtype=np.uint8)) == bytes((0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2, 7, 8))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not an IDX file"),
+        (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00\x00\x00\x00", "not an IDX file of unsigned bytes"),
+        (b"\x00\x00\x08\x02\x00\x00", "truncated"),
+        (b"\x00\x00\x08\x01\x00\x00\x00\x03\x01\x02", "gives the shape"),
+        (b"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "gives the shape"),
+    ],
+)
+def test_invalid_idx_files_are_refused(content, reason):
+    with pytest.raises(ValueError, match=reason):
+        decode_idx(content)

@@ -39,7 +39,7 @@ def test_what_would_void_the_guarantee_is_refused_by_name(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", VOID)
+@pytest.mark.parametrize("name", ["data_seed", "debug", "max_grad_norm"])
 def test_it_is_refused_as_well_if_it_is_set_later(tmp_path, name):
     host = trainer(tmp_path)
     given = arguments(tmp_path, **{name: VOID[name]}) if name == "debug" else None
@@ -117,9 +117,12 @@ def test_batch_size_per_device_and_workers_say_how_examples_are_read(tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "name", ["compute_loss", "training_step", "get_train_dataloader", "_get_train_sampler", "get_batch_samples"]
-)
-@pytest.mark.parametrize("below", [True, False])
+    ("name", "below"),
+    [
+        ("compute_loss", True), ("training_step", False), ("get_train_dataloader", True), ("_get_train_sampler", False),
+        ("get_batch_samples", True),
+    ],
+)  # fmt: skip
 def test_overrides_that_training_would_leave_out_are_refused(tmp_path, name, below):
     override = {name: lambda self, *args, **kwargs: None}
     if below:
@@ -148,7 +151,7 @@ def test_loaders_streams_and_frames_are_refused(tmp_path):
             trainer(tmp_path, data=data)
 
 
-def test_training_data_are_no_evaluation_data(tmp_path):
+def test_training_data_are_neither_evaluated_on_nor_predicted(tmp_path):
     data = Sequences()
     for given in (data, {"train": data}):
         with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
@@ -159,10 +162,6 @@ def test_training_data_are_no_evaluation_data(tmp_path):
     host.eval_dataset = data
     with pytest.raises(InvalidArgumentError, match="eval_dataset is 'the training set'"):
         host.evaluate()
-
-
-def test_training_data_are_not_predicted(tmp_path):
-    host = trainer(tmp_path)
     assert host.predict(Sequences(4, seed=1)).predictions.shape[0] == 4
     with pytest.raises(InvalidArgumentError, match="test_dataset is 'the training set'"):
         host.predict(host.train_dataset)
@@ -174,12 +173,9 @@ def test_float16_from_the_environment_of_accelerate_is_refused(tmp_path, monkeyp
         trainer(tmp_path)
 
 
-def test_searches_are_refused(tmp_path):
+def test_searches_and_trainers_without_a_plan_are_refused(tmp_path):
     with pytest.raises(PrivetError, match=r"privet\.tuning\.search"):
         trainer(tmp_path).hyperparameter_search()
-
-
-def test_a_plan_is_needed(tmp_path):
     with pytest.raises(InvalidArgumentError, match="plan is 'dict'"):
         trainer(tmp_path, plan={"epsilon": 3})
 

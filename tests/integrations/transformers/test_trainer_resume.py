@@ -12,7 +12,7 @@ from tiny_trainings import llama, lora, make_plan, trainer
 from transformers import TrainerCallback
 
 from privet.errors import LedgerError
-from privet.integrations.transformers.checkpoints import STATE
+from privet.integrations.transformers.trainer import STATE
 from privet.training.directory import read_plan
 
 STEPS = 8

@@ -12,8 +12,7 @@ __all__ = ["CALIFORNIA_HOUSING"]
 
 import numpy as np
 
-from privet.data.download.acquisition import Place
-from privet.data.download.packages import download
+from privet.data.download.packages import Place, download
 from privet_experiments.data_sets.archives import tar_member
 from privet_experiments.data_sets.table_set import MOST_BYTES, Cells, Column, TableSet
 

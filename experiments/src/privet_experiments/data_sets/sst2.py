@@ -13,8 +13,7 @@ __all__ = ["SST2"]
 import io
 import zipfile
 
-from privet.data.download.acquisition import Place
-from privet.data.download.packages import download
+from privet.data.download.packages import Place, download
 from privet_experiments.data_sets.text_set import MOST_BYTES, Texts, TextSet
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip"

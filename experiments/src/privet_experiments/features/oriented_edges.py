@@ -10,15 +10,17 @@ from torch.nn import functional
 
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.models.edges import SMALLEST_SIDE, OrientedEdges
+from privet.models.convolutional import EDGES_SMALLEST_SIDE, OrientedEdges
 from privet_experiments.features.extraction import Compute, Extractor
 
 _LENGTH = 10.0  # of the features of an image, like those of normalised scattering
 
 
 def _prepared(data: DataSet) -> Compute:
-    if len(data.input_shape) != 3 or min(data.input_shape[1:]) < SMALLEST_SIDE:
-        raise InvalidArgumentError("data", data.name, f"images (channels, height, width) of at least {SMALLEST_SIDE} pixels")
+    if len(data.input_shape) != 3 or min(data.input_shape[1:]) < EDGES_SMALLEST_SIDE:
+        raise InvalidArgumentError(
+            "data", data.name, f"images (channels, height, width) of at least {EDGES_SMALLEST_SIDE} pixels"
+        )
     edges = OrientedEdges(data.input_shape[0])
 
     @torch.no_grad()

@@ -11,13 +11,12 @@ import typer
 
 from privet import data
 from privet.artifact import MisfitError, Predictions, Predictor
-from privet.artifact.answers import ENDINGS, check_ending, list_columns, write_predictions
 from privet.artifact.encoding import MISFITS
 from privet.artifact.export import FORMATS, choose_format
-from privet.artifact.predictor import load
+from privet.artifact.predictor import ENDINGS, check_ending, list_columns, load, write_predictions
 from privet.cli.output import Json, answer
 from privet.cli.running import check_destination
-from privet.data.catalogue import published_sets
+from privet.data.loading import published_sets
 from privet.errors import InvalidArgumentError, choice
 
 _FIX = "Correct them, or encode them as the schema says with --misfits as-schema."

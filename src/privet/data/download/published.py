@@ -15,7 +15,7 @@ import numpy as np
 
 from privet._utils.files import cache_directory, write_atomically
 from privet.data.dataset import DataSet
-from privet.data.download.acquisition import Place, get_from_first
+from privet.data.download.packages import Place, get_from_first
 from privet.errors import InvalidArgumentError, PrivetWarning
 
 A = TypeVar("A", bound=NamedTuple)
@@ -116,13 +116,7 @@ class Published(ABC, Generic[A]):
 
 
 def load(published: Published[A], folder: str | Path | None = None) -> DataSet:
-    """Return a published data set as tensors, and store it in the cache.
-
-    Args:
-        published: the data set.
-        folder: folder to search first, or None.
-    Errors: DataUnavailableError if no source provides it. If the cache cannot be written, only a PrivetWarning is issued.
-    """
+    """Return a published data set as tensors, and store it in the cache; a cache that cannot be written only warns."""
     arrays, place = _obtain(published, folder)
     try:
         _keep(published, arrays, place)
@@ -132,13 +126,7 @@ def load(published: Published[A], folder: str | Path | None = None) -> DataSet:
 
 
 def fetch(published: Published[A], folder: str | Path | None = None) -> Path:
-    """Fetch a published data set into the cache and return the path of its file.
-
-    Args:
-        published: the data set.
-        folder: folder to search first, or None.
-    Errors: DataUnavailableError if no source provides it; InvalidArgumentError if the cache cannot be written.
-    """
+    """Fetch a published data set into the cache and return the path of its file."""
     arrays, place = _obtain(published, folder)
     try:
         return _keep(published, arrays, place)

@@ -39,20 +39,10 @@ def load_npz(
 
     Unsigned bytes are divided by 255; other numbers are unchanged. Inputs (N, D) stay vectors, (N, H, W) become (N, 1, H, W),
     and (N, H, W, C) with one or three channels become (N, C, H, W). The number of examples and the shape and type of an input
-    are treated as public.
+    are treated as public. `user_column` names a further array with the user of each training example.
 
     No private row raises an exception: one with a number that is not finite in 32-bit floating point keeps its place, and becomes
-    zeros without a label, so that its loss and gradient are zero.
-
-    Args:
-        path: the file, without pickled objects. Arrays x_test and y_test in it are public test data.
-        classes: the labels (integers or strings), as for `privet.data.classes.parse_classes`. The loss ignores an example with
-            any other label, which keeps its place.
-        test: file of public test data with the arrays x_test and y_test only.
-        user_column: name of an additional array with the user of each training example, as integers or strings.
-    Errors: InvalidArgumentError if no classes are declared, if arrays are missing, unknown, of the wrong type or of mismatched
-        shapes, if no label of their type could be one of the classes, or if test data has an undeclared label or a number that
-        is not finite.
+    zeros without a label, so that its loss and gradient are zero, as for a label that is not declared.
     """
     known = parse_classes(classes, str(path))
     arrays, users = _train_arrays(path, user_column)
@@ -110,11 +100,7 @@ def _test_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays of an .npz file by name, or the one of an .npy file by the name of the file; no pickle is read.
-
-    Raises:
-        InvalidArgumentError: the file cannot be read, or holds something else; the message names the argument.
-    """
+    """Return the arrays of an .npz file by name, or the one of an .npy file by the name of the file; no pickle is read."""
     try:
         with open(path, "rb") as file:
             stored = np.load(file, allow_pickle=False)

@@ -15,21 +15,11 @@ from privet.tables.frames import Frame
 
 
 def load_table(source: object, *, schema: Schema | str | Path, target: str | None = None, test: object = None) -> DataSet:
-    """Return the rows of a table as a data set, encoded by a schema.
-
-    Args:
-        source: path of a table, or a data frame, as for `privet.tables.read_frame`.
-        schema: the schema, or the path of its TOML file.
-        target: the target, if it is to be checked.
-        test: public test data with the same columns. Without it there is none: private rows are never used for testing.
+    """Return the rows of a table as a data set, encoded by a schema. Private rows are never used for testing.
 
     Guarantee:
         The number of rows is treated as public, with users the number of users; shapes, classes, bounds and scaling come from the
         schema. A cell that does not fit is replaced as the schema says, and raises no exception.
-
-    Raises:
-        InvalidArgumentError: the schema has another target, a table cannot be read or lacks a column, or the target of a test row
-            does not fit.
     """
     known = schema if isinstance(schema, Schema) else Schema.read(schema)
     if target is not None and target != known.target:

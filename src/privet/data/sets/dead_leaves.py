@@ -23,12 +23,7 @@ DEVIATION = 0.35
 def dead_leaves(number: int, side: int) -> Tensor:
     """Return images (number, 1, side, side) of one to six ellipses and rectangles on a dark background, equal at every call.
 
-    Args:
-        number: number of images, ≥ 1.
-        side: side of the images in pixels, ≥ 1.
-
-    Guarantee:
-        The images depend only on the arguments, so anything computed from them is public.
+    They depend only on the arguments, so anything computed from them is public.
     """
     random = torch.Generator().manual_seed(0)
 

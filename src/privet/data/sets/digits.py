@@ -9,9 +9,9 @@ __all__ = ["DIGITS"]
 
 import numpy as np
 
-from privet.data.download.acquisition import Place
+from privet.data.dataset import public_split
+from privet.data.download.packages import Place
 from privet.data.sets.image_set import Arrays, ImageSet
-from privet.data.sets.split import public_split
 
 _TRAIN, _TEST = 1437, 360
 

@@ -10,8 +10,7 @@ __all__ = ["FASHION_MNIST"]
 
 from pathlib import Path
 
-from privet.data.download.acquisition import Place
-from privet.data.download.packages import debian_files, download
+from privet.data.download.packages import Place, debian_files, download
 from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
 
 _NAME = "fashion-mnist"
@@ -58,16 +57,7 @@ FASHION_MNIST = ImageSet(
     ),
     # As the authors' description names them.
     class_names=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
+        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     ),
     evidence="its four IDX files have the published MD5 sums",
     places=(
@@ -76,4 +66,4 @@ FASHION_MNIST = ImageSet(
         Place(f"the Debian package {_PACKAGE}", _from_debian),
         Place(_ADDRESS, _from_address),
     ),
-)
+)  # fmt: skip

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["IDX_FILES", "MOST_BYTES", "Arrays", "ImageSet", "from_idx"]
+__all__ = ["IDX_FILES", "MOST_BYTES", "Arrays", "ImageSet", "decode_idx", "encode_idx", "from_idx"]
 
+import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.dataset import DataSet, to_tensors
-from privet.data.download.acquisition import require_digest
-from privet.data.download.packages import decompress
+from privet.data.download.packages import decompress, require_digest
 from privet.data.download.published import Published
-from privet.data.formats import idx
 from privet.data.preprocessing import Pixels
 
 # Names of the four IDX files, in the order of `Arrays`; all mirrors of these data sets use them.
@@ -24,6 +24,10 @@ IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-
 
 # Above the size of the largest file (47 MB), and small enough that a malicious archive cannot exhaust the memory.
 MOST_BYTES = 2**26
+
+# IDX, the format of MNIST and its successors: two zero bytes, the type, the number of dimensions, each dimension as a big-endian
+# 32-bit integer, then the values in C order.
+_MAGIC = bytes((0, 0, 0x08))  # unsigned bytes
 
 
 class Arrays(NamedTuple):
@@ -37,15 +41,9 @@ class Arrays(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageSet(Published[Arrays]):
-    """A set of greyscale images, normalised to (pixel / white − mean) / std.
+    """A set of greyscale images, normalised to (pixel / white − mean) / std by published constants.
 
-    Args:
-        side: height and width of an image in pixels.
-        white: the value of a white pixel.
-        mean: published mean of the scaled pixels.
-        std: published standard deviation of the scaled pixels.
-        md5: MD5 sums of the four uncompressed IDX files, in the order of `IDX_FILES`.
-        class_names: names of the classes in order; empty for the numbers from 0.
+    `md5` are the sums of the four uncompressed IDX files, in the order of `IDX_FILES`; classes without names are numbers.
     """
 
     side: int
@@ -68,7 +66,7 @@ class ImageSet(Published[Arrays]):
     def verify(self, arrays: Arrays) -> Arrays:
         """Return the arrays if all four IDX files have the published MD5."""
         for file, array, md5 in zip(IDX_FILES, arrays, self.md5, strict=True):
-            require_digest(file, idx.encode(array), md5, "md5")
+            require_digest(file, encode_idx(array), md5, "md5")
         return arrays
 
     @property
@@ -98,4 +96,22 @@ class ImageSet(Published[Arrays]):
 
 def from_idx(read: Callable[[str], bytes]) -> Arrays:
     """Return the arrays of four IDX files, unverified; `read` maps a file name to its bytes, compressed or not."""
-    return Arrays(*(idx.decode(decompress(read(file), MOST_BYTES)) for file in IDX_FILES))
+    return Arrays(*(decode_idx(decompress(read(file), MOST_BYTES)) for file in IDX_FILES))
+
+
+def encode_idx(array: NDArray[np.uint8]) -> bytes:
+    """Return `array` as the content of an IDX file."""
+    return _MAGIC + struct.pack(f">B{array.ndim}I", array.ndim, *array.shape) + array.tobytes()
+
+
+def decode_idx(content: bytes) -> NDArray[np.uint8]:
+    """Return the array in the content of an IDX file; raise ValueError if it is not an IDX file of unsigned bytes."""
+    if len(content) < 4 or not content.startswith(_MAGIC):
+        raise ValueError("this is not an IDX file of unsigned bytes")
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise ValueError("the header of the IDX file is truncated")
+    shape = struct.unpack_from(f">{content[3]}I", content, offset=4)
+    if math.prod(shape) != len(content) - start:
+        raise ValueError(f"the IDX header gives the shape {shape}, but {len(content) - start} values follow")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 __all__ = ["PrivateModule"]
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Never, Self
 
 import lightning.pytorch as pl
 from torch import Tensor
@@ -15,8 +15,6 @@ from torch.utils.data import Dataset
 
 from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import trainer_settings
-from privet.integrations.lightning.hooks import Hooks
-from privet.integrations.lightning.public_trainer import PublicTrainer
 from privet.plan import Plan
 from privet.training import Storage, Training
 
@@ -156,3 +154,115 @@ class PrivateModule(pl.LightningModule):
 def _losses(precision: Any, model: PrivateModule, batch: Any) -> Tensor:
     with precision.forward_context():
         return model.losses(batch)
+
+
+class Hooks(pl.Callback):
+    """Checks, saves and closes the training of a module.
+
+    Lightning's own hooks are empty, so modules override them without `super()`.
+
+    Args:
+        base: class of modules whose hooks are called, even if the module has overridden them.
+    """
+
+    def __init__(self, base: Any) -> None:
+        self._base, self._stepped = base, False
+
+    @staticmethod
+    def check(trainer: pl.Trainer, earlier: Training | None) -> None:
+        """Refuse a fit without these hooks, and a second one that nobody accounts for.
+
+        Args:
+            trainer: Trainer that is about to train.
+            earlier: training of an earlier fit of the module under the same `set_privacy`, or None.
+
+        Raises:
+            InvalidArgumentError: says what to do instead.
+        """
+        if not any(isinstance(callback, Hooks) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+            raise InvalidArgumentError(
+                "configure_callbacks", "an override", "one that adds to super().configure_callbacks()",
+                "Its callback checks the Trainer and keeps the state of the run in checkpoints.",
+            )  # fmt: skip
+        if earlier is not None and earlier.steps_spent and trainer.ckpt_path is None:
+            raise InvalidArgumentError(
+                "fit", "the second one of this module", "one fit for each set_privacy",
+                "It would start from what the first one released, and its ε would not be that of both. Call set_privacy again "
+                "for a second run; privet.Budget adds up what runs spend.",
+            )  # fmt: skip
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Check optimizers, schedulers and loader, before a batch is read."""
+        trainer_settings.check_optimization(trainer, self._base.train_dataloader(module), module._required().dataset)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: int, batch_idx: int) -> None:
+        """Keep that there was a training batch."""
+        self._stepped = True
+
+    def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Return unused steps to the ledger, and release it."""
+        module._close()
+
+    def on_fit_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Refuse to end a fit without a step as if it had trained."""
+        trainer_settings.check_stepped(trainer, self._stepped, module._required().plan)
+
+    def on_exception(self, trainer: pl.Trainer, module: Any, exception: BaseException) -> None:
+        """Release the ledger, which is resumed by another module, or elsewhere."""
+        module._close()
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Add where the run stands in its ledger."""
+        self._base.on_save_checkpoint(module, checkpoint)
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
+        """Keep what `on_save_checkpoint` added."""
+        self._base.on_load_checkpoint(module, checkpoint)
+
+
+@dataclass(frozen=True)
+class PublicTrainer:
+    """Stands in for the Trainer while a loss is checked and while a release is computed.
+
+    The check before the first step and the steps must find the same: an attribute that only one of them has would make every
+    example fail, and contribute nothing. It cannot be written to, so that an example leaves nothing for the next one.
+    """
+
+    current_epoch: int
+    global_step: int
+    max_steps: int
+    max_epochs: int | None
+    min_steps: int | None
+    min_epochs: int | None
+    num_training_batches: int | float
+    log_every_n_steps: int
+    is_last_batch: bool
+    precision: str
+    world_size: int
+    global_rank: int
+    local_rank: int
+    training: bool
+    validating: bool
+    testing: bool
+    predicting: bool
+    sanity_checking: bool
+    # Lightning's modules ask these before they log or print, and then do neither.
+    barebones: bool = True
+    is_global_zero: bool = False
+    logger: None = None
+    loggers: tuple[()] = ()
+
+    @property
+    def estimated_stepping_batches(self) -> int:
+        """The number of steps, which is the plan's."""
+        return self.max_steps
+
+    @classmethod
+    def of(cls, trainer: pl.Trainer) -> PublicTrainer:
+        """Return the numbers of a Trainer as they are now."""
+        asked: dict[str, Any] = {field.name: getattr(trainer, field.name) for field in fields(cls)}
+        return cls(**asked | {"barebones": True, "is_global_zero": False, "logger": None, "loggers": ()})
+
+    def __getattr__(self, name: str) -> Never:
+        known = ", ".join(field.name for field in fields(type(self)))
+        raise AttributeError(f"in losses, the Trainer has no {name!r}, but these public numbers: {known}")

@@ -32,14 +32,7 @@ from privet.training.directory import check_plan, holds_run
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of a Trainer.
-
-    Args:
-        value: its value.
-        allows: whether a value is allowed under a plan.
-        allowed: what is allowed, in words.
-        reason: why.
-    """
+    """A setting of a Trainer: its value, whether a plan allows it, what is allowed in words, and why."""
 
     value: Callable[[pl.Trainer], Any]
     allows: Callable[[Any, Plan], bool]
@@ -95,11 +88,7 @@ def steps_per_epoch(plan: Plan) -> int:
 
 
 def check_trainer(trainer: pl.Trainer, plan: Plan) -> None:
-    """Refuse a Trainer whose settings do not agree with the plan.
-
-    Raises:
-        InvalidArgumentError: names the setting, what is allowed, and why.
-    """
+    """Refuse a Trainer whose settings do not agree with the plan."""
     for name, setting in _SETTINGS.items():
         value = setting.value(trainer)
         if not setting.allows(value, plan):
@@ -108,15 +97,7 @@ def check_trainer(trainer: pl.Trainer, plan: Plan) -> None:
 
 
 def check_overridden(kind: type[pl.LightningModule], base: type[pl.LightningModule]) -> None:
-    """Refuse a class with a training step of its own, which would see batches that nobody clips.
-
-    Args:
-        kind: class of the module.
-        base: class whose training step it must have.
-
-    Raises:
-        InvalidArgumentError: says what to define instead.
-    """
+    """Refuse a class with a training step other than the base's, which would see batches that nobody clips."""
     if kind.training_step is not base.training_step:
         raise InvalidArgumentError(
             "training_step", f"that of {kind.__name__}", f"that of {base.__name__}",
@@ -125,11 +106,7 @@ def check_overridden(kind: type[pl.LightningModule], base: type[pl.LightningModu
 
 
 def undo_compilation(module: pl.LightningModule) -> None:
-    """Run the methods of a module uncompiled, if Lightning was given `torch.compile(module)`, and say so.
-
-    Args:
-        module: module within the compiled one, whose methods Lightning has replaced by compiled ones.
-    """
+    """Run a module's methods uncompiled, if Lightning was given `torch.compile(module)` and replaced them, and say so."""
     if getattr(module, "_compiler_ctx", None) is not None:
         to_uncompiled(module)
         warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
@@ -145,16 +122,7 @@ def use_own_ticks(trainer: pl.Trainer, module: pl.LightningModule) -> None:
 
 
 def check_stepped(trainer: pl.Trainer, stepped: bool, plan: Plan) -> None:
-    """Refuse a fit that ends without a step although the plan has steps left: Lightning skips training without a word.
-
-    Args:
-        trainer: Trainer that has ended its fit.
-        stepped: whether it came to a training batch.
-        plan: plan of the fit.
-
-    Raises:
-        InvalidArgumentError: says what leaves a Trainer without training batches.
-    """
+    """Refuse a fit that ends without a step although the plan has steps left: Lightning skips training without a word."""
     if not stepped and trainer.global_step < plan.total_steps:
         raise InvalidArgumentError(
             "fit", f"without a step of the {plan.total_steps - trainer.global_step} that are left", "one that trains",
@@ -166,13 +134,7 @@ def check_stepped(trainer: pl.Trainer, stepped: bool, plan: Plan) -> None:
 def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
     """Refuse several optimizers, a scheduler that follows a metric, a loader of the user's, and validation on the training set.
 
-    Args:
-        trainer: Trainer that is about to train.
-        ticks: the only batches that it may have.
-        dataset: the training set.
-
-    Raises:
-        InvalidArgumentError: names what it has instead.
+    `ticks` are the only batches that the Trainer may have.
     """
     if not isinstance(trainer.train_dataloader, range) or trainer.train_dataloader != ticks:
         raise InvalidArgumentError(
@@ -197,11 +159,7 @@ def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
 
 
 def check_by_hand(automatic: bool) -> None:
-    """Refuse automatic optimisation.
-
-    Raises:
-        InvalidArgumentError: it is asked for.
-    """
+    """Refuse automatic optimisation."""
     if automatic:
         raise InvalidArgumentError("automatic_optimization", True, "left out, or False", "There is no loss to differentiate.")
 
@@ -209,15 +167,7 @@ def check_by_hand(automatic: bool) -> None:
 def check_place(directory: Path | None, checkpoint: Any, saved: bool, plan: Plan) -> None:
     """Refuse a checkpoint without its run, which counts what was spent, and a run without a checkpoint to continue from.
 
-    Args:
-        directory: directory of the ledger; None for a run in memory.
-        checkpoint: path of Lightning's checkpoint, or None.
-        saved: whether the checkpoint says where a run stands in its ledger.
-        plan: the plan that was given, which must be that of the run.
-
-    Raises:
-        InvalidArgumentError: one of them is missing.
-        LedgerError: the run has another plan.
+    `saved` says that the checkpoint knows where a run stands in its ledger; `directory` is None for a run in memory.
     """
     if (directory is not None and holds_run(directory)) != saved:
         raise InvalidArgumentError(

@@ -29,17 +29,9 @@ from privet.clipping import Flat
 from privet.data import DataSet
 from privet.data.dataset import to_tensors
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetError, PrivetWarning
+from privet.integrations.sklearn import public_facts
 from privet.integrations.sklearn.pipelines import LearnsPrivately, warn_of_pipeline
-from privet.integrations.sklearn.public_facts import (
-    Bounds,
-    Labels,
-    declare_schema,
-    find_bounds,
-    read_booleans,
-    read_rows,
-    read_target,
-    with_target,
-)
+from privet.integrations.sklearn.public_facts import Bounds, Labels
 from privet.models.networks import FOR_TABLES, check_task
 from privet.plan import Plan
 from privet.runs.tasks import Task, number_features, task_of
@@ -72,16 +64,7 @@ _READS, _PASSES = 2.5e5, 25
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What a training needs, apart from noise.
-
-    Args:
-        schema: schema of the table.
-        dataset: encoded rows.
-        task: what is predicted.
-        plan: plan without a noise multiplier.
-        architecture: the network.
-        defaults: settings chosen from public facts.
-    """
+    """What a training needs, apart from noise; the plan has no multiplier, and `defaults` are chosen from public facts."""
 
     schema: Schema
     dataset: DataSet
@@ -92,8 +75,6 @@ class Preparation:
 
 
 class _Fitted:
-    """What a fit leaves."""
-
     guarantee_: Guarantee | SelectionGuarantee | None
     schema_: Schema
 
@@ -130,7 +111,6 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         Raises:
             InvalidArgumentError: a public fact is missing, or a setting is out of range.
             BudgetExhaustedError: this estimator has trained before, or its budget does not cover the training.
-            ValueError: the shape of the rows does not fit.
 
         Warns:
             PrivetWarning: earlier steps of the pipeline learned from the private rows; they are named here and in `guarantee_`.
@@ -152,14 +132,14 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         return self
 
     def prepare(self, X: Any, y: Any) -> Preparation:  # noqa: N803
-        """Return the encoded rows with the plan and the network for them; arguments and errors as for `fit`."""
+        """Return the encoded rows with the plan and the network for them."""
         if self.public_rows and self.budget is not None:
             raise InvalidArgumentError("budget", str(self.budget), "left out for public rows", "They spend nothing.")
         check_device("device", self.device)
         frame = self._read(X, reset=True)
-        values = read_target(y, frame.rows)
+        values = public_facts.read_target(y, frame.rows)
         schema = self._declare(frame, values)
-        table = with_target(frame, schema, values)
+        table = public_facts.with_target(frame, schema, values)
         dataset = DataSet(
             "the rows given to fit", to_tensors(schema.encode(table), schema.encode_target(table)), None,
             None if schema.classes is None else len(schema.classes), "", schema=schema,
@@ -183,11 +163,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         return replace(plan, noise=_calibrated(replace(plan, schema=None), self.epsilon).noise)
 
     def check_unspent(self) -> Budget | None:
-        """Return the budget; without one, refuse a second training on private rows.
-
-        Raises:
-            BudgetExhaustedError: this estimator has trained on private rows before.
-        """
+        """Return the budget; without one, refuse a second training on private rows."""
         if self.budget is not None:
             return self.budget if isinstance(self.budget, Budget) else Budget(Path(self.budget))
         if getattr(self, "_spent", False):
@@ -199,15 +175,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         self._spent = not self.public_rows
 
     def begin(self, prepared: Preparation, plan: Plan) -> Training:
-        """Return a new training of this estimator.
-
-        Args:
-            prepared: the result of `prepare`.
-            plan: its plan with noise.
-
-        Raises:
-            BudgetExhaustedError: this estimator has trained before, or its budget does not cover the training.
-        """
+        """Return a new training of this estimator, for a plan with noise, unless it has no budget for it."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -227,13 +195,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         return training
 
     def adopt(self, prepared: Preparation, training: Training, guarantee: SelectionGuarantee | None = None) -> Any:
-        """Take over the model of a finished training, and return the estimator.
-
-        Args:
-            prepared: the result of `prepare`.
-            training: the training of `begin`, after its last step.
-            guarantee: the statement that covers the choice of this training; None for the training's own.
-        """
+        """Take over the model of a finished training, and return the estimator; `guarantee` may cover the choice of it, too."""
         self.schema_ = prepared.schema
         self.plan_ = training.plan
         self.model_ = training.model.eval()
@@ -262,8 +224,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         raise NotImplementedError
 
     def _read(self, rows: Any, *, reset: bool) -> Frame:
-        frame = read_rows(self, rows, reset=reset, fewest=2 if reset else 1)
-        return read_booleans(frame) if self.schema is None else frame
+        frame = public_facts.read_rows(self, rows, reset=reset, fewest=2 if reset else 1)
+        return public_facts.read_booleans(frame) if self.schema is None else frame
 
     def _declare(self, frame: Frame, values: Labels) -> Schema:
         if self.schema is not None:
@@ -278,8 +240,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
                 )  # fmt: skip
             self._target(values)
             return self.schema
-        bounds = find_bounds(frame) if self.feature_bounds is None and self.public_rows else self.feature_bounds
-        return declare_schema(frame, bounds, self._target(values))
+        bounds = public_facts.find_bounds(frame) if self.feature_bounds is None and self.public_rows else self.feature_bounds
+        return public_facts.declare_schema(frame, bounds, self._target(values))
 
     def _assess(self, prepared: Preparation, training: Training) -> Feasibility:
         """Return the forecast of a training, from public facts."""

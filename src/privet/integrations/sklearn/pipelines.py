@@ -42,9 +42,9 @@ def check_pipeline(pipeline: Any) -> tuple[str, ...]:
         pipeline: a pipeline, column transformer, feature union, transformer or estimator.
 
     Returns:
-        Name and class of each such step, such as "scale (StandardScaler)"; "encode__age (KBinsDiscretizer)" for a step of a
-        step. Steps that need no fit, by their tag `requires_fit`, learn nothing; a `FunctionTransformer` is only trusted with a
-        NumPy ufunc, since other functions can mix rows.
+        Name and class of each such step, such as "scale (StandardScaler)", or "encode__age (KBinsDiscretizer)" within a step.
+        Steps that need no fit, by their tag `requires_fit`, learn nothing; a `FunctionTransformer` is trusted with a NumPy ufunc
+        only, since other functions can mix rows.
 
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
@@ -62,9 +62,6 @@ def warn_of_pipeline(estimator: LearnsPrivately) -> str | None:
 
     scikit-learn tells the last step of a pipeline nothing of the steps before, so the pipeline is looked for among the callers.
     This is a help and no part of the guarantee: one that is not found, such as one in another process, gives no warning.
-
-    Args:
-        estimator: the estimator that is being fitted, by a function that calls this one.
     """
     found: object = estimator
     frame = sys._getframe(1)

@@ -48,14 +48,7 @@ def is_frame(rows: object) -> bool:
 def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> Frame:
     """Return rows as columns of cells, named as in a data frame, or x0, x1, … for an array.
 
-    Args:
-        estimator: gets `n_features_in_` and `feature_names_in_`, or has them for comparison.
-        rows: (N, D) array, list of lists or data frame.
-        reset: whether these are rows to fit.
-        fewest: smallest number of rows.
-
-    Raises:
-        ValueError: the shape, the type or the names do not fit.
+    `estimator` gets `n_features_in_` and `feature_names_in_` if these are rows to fit (`reset`), or has them for comparison.
 
     Guarantee:
         Only shape, type and names decide whether an exception is raised; no cell does.
@@ -79,11 +72,7 @@ def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> 
 
 
 def read_target(y: object, rows: int) -> Labels:
-    """Return the target of each row, (N,), whatever its cells are.
-
-    Raises:
-        ValueError: there is none, or its shape does not fit.
-    """
+    """Return the target of each row, (N,), whatever its cells are."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     kind = getattr(getattr(y, "dtype", None), "kind", None)
@@ -99,11 +88,7 @@ def read_target(y: object, rows: int) -> Labels:
 
 
 def read_labels(name: str, labels: object) -> Labels:
-    """Return public labels, such as classes, as an array in their order.
-
-    Raises:
-        InvalidArgumentError: they are not a sequence.
-    """
+    """Return public labels, such as classes, as an array in their order."""
     if labels is None or isinstance(labels, str | bytes) or not isinstance(labels, Sequence | np.ndarray):
         raise InvalidArgumentError(
             name, labels, "a list of labels in their order",
@@ -118,20 +103,12 @@ def to_texts(labels: Labels) -> tuple[str, ...]:
 
 
 def find_bounds(frame: Frame) -> Bounds:
-    """Return the smallest and the largest number of each column of *public* rows.
-
-    Raises:
-        ValueError: a column has no finite number.
-    """
+    """Return the smallest and the largest number of each column of *public* rows."""
     return {name: find_range(cells) for name, cells in frame.columns.items()}
 
 
 def find_range(cells: Words | Labels) -> tuple[float, float]:
-    """Return the smallest and the largest number among *public* cells, with a margin around a single one.
-
-    Raises:
-        ValueError: there is no finite number.
-    """
+    """Return the smallest and the largest number among *public* cells, with a margin around a single one."""
     cells = _read_booleans(cells if isinstance(cells, Words) else _to_column(cells))
     numbers = parse_numbers(cells.distinct) if isinstance(cells, Words) else cells.astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
@@ -143,16 +120,7 @@ def find_range(cells: Words | Labels) -> tuple[float, float]:
 
 
 def declare_schema(frame: Frame, bounds: object, task: Target) -> Schema:
-    """Return the schema of a table of numbers; a missing number becomes the middle of its bounds.
-
-    Args:
-        frame: the rows, of which only the names of the columns are used.
-        bounds: as for `declare_numbers`.
-        task: what is predicted.
-
-    Raises:
-        InvalidArgumentError: bounds do not fit the columns.
-    """
+    """Return the schema of a table of numbers, by its columns' names; a missing number becomes the middle of its bounds."""
     names = tuple(frame.columns)
     target = "y"
     while target in names:
@@ -161,16 +129,9 @@ def declare_schema(frame: Frame, bounds: object, task: Target) -> Schema:
 
 
 def declare_numbers(argument: str, names: Sequence[str], bounds: object, missing: str = "neutral") -> list[Number]:
-    """Return the encoding of each column of numbers.
+    """Return the encoding of each column of numbers, by the bounds that an argument declares public.
 
-    Args:
-        argument: name of the argument with the bounds, for errors.
-        names: names of the columns.
-        bounds: public lowest and highest value: two numbers, two arrays (D,), or column → two numbers.
-        missing: as for `privet.tables.Number`.
-
-    Raises:
-        InvalidArgumentError: bounds do not fit the columns, or are not finite and increasing.
+    `bounds` are two numbers, two arrays (D,), or column → two numbers; `missing` is as for `privet.tables.Number`.
     """
     if isinstance(bounds, Mapping):
         if missing_names := [name for name in names if name not in bounds]:
@@ -229,12 +190,9 @@ def _to_column(values: Labels) -> Words | Labels:
 
 
 def _to_objects(rows: Sequence[Any]) -> Labels:
-    """Return rows as an array of objects, (N, D), in which each cell is as it was given.
+    """Return rows of one length as an array of objects, (N, D), in which each cell is as it was given.
 
     For an array, NumPy would find one type for all cells, so that a single text or complex number changes all others.
-
-    Raises:
-        ValueError: the rows do not have one length.
     """
     lengths = {len(row) if hasattr(row, "__len__") and not isinstance(row, str | bytes | Mapping) else -1 for row in rows}
     if len(lengths) > 1 or -1 in lengths:

@@ -56,10 +56,6 @@ def tune(
     Returns:
         A new estimator with the best setting. `guarantee_` is the statement of the search.
 
-    Raises:
-        InvalidArgumentError: the grid varies anything else, or as for `fit`.
-        PrivetError: the number of trainings was 0, which only a Poisson distribution allows.
-
     Guarantee:
         That of `privet.tuning.search`, with noise calibrated so that the search meets ε.
 

@@ -28,15 +28,7 @@ class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: N803
-        """Check the arguments against the number and names of the columns, and return the transformer.
-
-        Args:
-            X: (N, D) array or data frame, of which no cell is used.
-            y: ignored.
-
-        Raises:
-            InvalidArgumentError: the arguments do not fit the columns.
-        """
+        """Check the arguments against the number and names of the columns, and return the transformer; no cell is used."""
         self._columns([*read_rows(self, X, reset=True).columns])
         return self
 
@@ -54,9 +46,6 @@ class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             input_features: names of the columns; by default those of the fitted rows, or x0, x1, ….
-
-        Raises:
-            ValueError: there are too few or too many names, or not those of the fitted rows.
         """
         check_is_fitted(self, "n_features_in_")
         fitted = getattr(self, "feature_names_in_", None)

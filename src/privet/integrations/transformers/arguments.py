@@ -17,12 +17,7 @@ _OFF: tuple[Any, ...] = (None, False, 0, "", [], {}, "no")
 
 @dataclass(frozen=True)
 class Refused:
-    """The values of an argument that private training allows, and why it refuses others.
-
-    Args:
-        reason: why other values are refused, and what to do instead, in sentences.
-        allowed: the values that are allowed; by default those that switch the argument off.
-    """
+    """The values of an argument that private training allows, by default those that switch it off; and why it refuses others."""
 
     reason: str
     allowed: tuple[Any, ...] = _OFF
@@ -86,15 +81,7 @@ _HOSTS = ("transformers", "trl", "privet")
 
 
 def check_arguments(args: Any, refused: Mapping[str, Refused] = REFUSED) -> None:
-    """Refuse arguments that would void the guarantee or have no effect.
-
-    Args:
-        args: transformers' TrainingArguments, or those of a subclass.
-        refused: name → values that are allowed.
-
-    Raises:
-        InvalidArgumentError: names the argument and the reason.
-    """
+    """Refuse TrainingArguments that would void the guarantee or have no effect, by name and reason."""
     for name, rule in refused.items():
         value = getattr(args, name, rule.allowed[0])
         if not any(value == each for each in rule.allowed):
@@ -102,14 +89,7 @@ def check_arguments(args: Any, refused: Mapping[str, Refused] = REFUSED) -> None
 
 
 def check_precision(accelerator: Any) -> None:
-    """Refuse float16, which accelerate can be told by its environment, past the arguments.
-
-    Args:
-        accelerator: accelerate's Accelerator of the trainer.
-
-    Raises:
-        InvalidArgumentError: it computes in float16.
-    """
+    """Refuse float16, which accelerate can be told by its environment, past the arguments."""
     if accelerator.mixed_precision == "fp16" or getattr(accelerator, "scaler", None) is not None:
         raise InvalidArgumentError(
             "mixed_precision of accelerate", accelerator.mixed_precision, "'no' or 'bf16'",
@@ -118,14 +98,7 @@ def check_precision(accelerator: Any) -> None:
 
 
 def check_overrides(kind: type) -> None:
-    """Refuse a subclass that overrides methods which private training does not call: they would be left out silently.
-
-    Args:
-        kind: class of the trainer.
-
-    Raises:
-        InvalidArgumentError: names the method and the reason.
-    """
+    """Refuse a subclass that overrides methods which private training does not call: they would be left out silently."""
     for each in kind.__mro__:
         if each.__module__.partition(".")[0] not in _HOSTS:
             for name in vars(each).keys() & _NOT_CALLED.keys():
@@ -133,15 +106,7 @@ def check_overrides(kind: type) -> None:
 
 
 def apply_plan(args: Any, plan: Plan) -> None:
-    """Make steps and clipping of the host's arguments those of the plan, or refuse arguments that say otherwise.
-
-    Args:
-        args: transformers' TrainingArguments, which this changes.
-        plan: plan of the training.
-
-    Raises:
-        InvalidArgumentError: names the argument that disagrees.
-    """
+    """Make steps and clipping of the host's arguments those of the plan, or refuse arguments that say otherwise."""
     kind = type(args).__name__
     steps, batch_size = plan.total_steps, plan.sampling.expected_batch_size(plan.examples)
     if args.max_steps > 0 and args.max_steps != steps:

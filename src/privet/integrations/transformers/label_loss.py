@@ -20,31 +20,21 @@ _UNSHIFTED = ("flaubert", "xlm", "xlnet")
 def predicts_next_token(model: Any) -> bool:
     """Return whether the label of a position is compared with the prediction one position earlier.
 
-    Args:
-        model: model of transformers, also within an adapter of peft. Models that generate text do so, unless they have a decoder
-            of their own, whose input is shifted instead.
+    Models that generate text do so, unless they have a decoder of their own, whose input is shifted instead.
     """
     config = getattr(_base(model), "config", None)
     return _generates(model) and not _has_decoder(model) and getattr(config, "model_type", None) not in _UNSHIFTED
 
 
 def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
-    """Return a loss function for models of transformers: per example, the mean cross entropy over its own labels.
+    """Return a loss for models of transformers: (model, batch) → (B,), the mean cross entropy over an example's own labels.
 
-    Args:
-        shifted: whether labels are compared with the predictions one position earlier; see `predicts_next_token`.
-
-    Returns:
-        (model, batch) → (B,) losses, where batch is a dict with `labels`, (B,) classes or (B, L) token ids, and the model's other
-        inputs. Labels of −100, such as those of a prompt or of padding, do not count; the loss of an example without labels is 0.
-        Losses of a whole batch that a model adds, such as those that balance experts, are left out.
+    The batch is a dict with `labels`, (B,) classes or (B, L) token ids, and the model's other inputs. Labels of −100, such as
+    those of a prompt or of padding, do not count; the loss of an example without labels is 0. Losses of a whole batch that a
+    model adds, such as those that balance experts, are left out. With `shifted`, as for `predicts_next_token`.
 
     Guarantee:
         The number of labels, which is private, divides only the loss of its own example.
-
-    Raises:
-        InvalidArgumentError: at the check before the first step: there are no labels, they are not whole numbers, or there is not
-            one label for each prediction among several classes.
     """
 
     def loss(model: nn.Module, batch: Any) -> Tensor:
@@ -89,7 +79,7 @@ def _has_decoder(model: Any) -> bool:
 
 
 def _inputs(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """Return the model's inputs: without labels, unless only the model itself can make the input of its decoder from them."""
+    """Return the model's inputs: without labels, unless only the model itself can make its decoder's input from them."""
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     # Models that classify with encoder and decoder make the decoder's input from their own.
     if _generates(model) and _has_decoder(model) and inputs.keys().isdisjoint(("decoder_input_ids", "decoder_inputs_embeds")):
@@ -99,11 +89,7 @@ def _inputs(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _logits(outputs: Any) -> Tensor:
-    """Return the logits of a model's outputs, of which models of the user's own return a dict.
-
-    Raises:
-        InvalidArgumentError: they have none.
-    """
+    """Return the logits of a model's outputs; a user's own model may return a dict."""
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
     if not isinstance(found, Tensor):
         raise InvalidArgumentError(

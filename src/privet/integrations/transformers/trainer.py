@@ -6,10 +6,11 @@ noises, and leaves the release in `.grad`; the host's optimizer and scheduler ta
 
 from __future__ import annotations
 
-__all__ = ["PrivateTrainer", "PrivateTrainerMixin"]
+__all__ = ["PRIVACY", "STATE", "PrivateTrainer", "PrivateTrainerMixin", "read_state", "write_privacy", "write_state"]
 
 import copy
 import inspect
+import json
 import math
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,21 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from privet._utils.files import write_atomically, write_text
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError, PrivetWarning
 from privet.gradients.core.losses import LossFunction
-from privet.integrations.transformers.arguments import (
-    REFUSED,
-    Refused,
-    apply_plan,
-    check_arguments,
-    check_overrides,
-    check_precision,
-)
-from privet.integrations.transformers.checkpoints import read_state, write_privacy, write_state
+from privet.integrations.transformers import arguments, padding
+from privet.integrations.transformers.arguments import Refused
 from privet.integrations.transformers.label_loss import label_loss, predicts_next_token
-from privet.integrations.transformers.padding import longest_inputs, pads_by_itself, with_public_lengths
-from privet.integrations.transformers.padding_check import check_longest, make_row, padding_changes
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, check_dataset, check_map_style
 from privet.training import Reading, Step, Storage, Training
@@ -65,6 +58,8 @@ _PADDING_CHANGES = (
     "That takes more passes: set config.pad_token_id, or the tokenizer's padding_side to 'right'; or pad_to_multiple_of=1 of the "
     "data collator, which says so"
 )
+PRIVACY = "privacy.json"
+STATE = "privet_state.pt"
 
 
 class PrivateTrainerMixin:
@@ -86,12 +81,9 @@ class PrivateTrainerMixin:
     Guarantee:
         As for `privet.Training`, which takes all steps: the host gets empty batches, losses of zero, and noised gradients. So
         nothing that it logs or saves depends on the training data in another way. Data for evaluation are not covered.
-
-    Raises:
-        InvalidArgumentError: an argument is refused, disagrees with the plan, or the data set does.
     """
 
-    refused: ClassVar[Mapping[str, Refused]] = REFUSED
+    refused: ClassVar[Mapping[str, Refused]] = arguments.REFUSED
     # Of the host:
     accelerator: Any
     args: Any
@@ -120,7 +112,7 @@ class PrivateTrainerMixin:
         self._resumes = False
         self._pads = True
         self._checkpoint: Path | None = None
-        check_overrides(type(self))
+        arguments.check_overrides(type(self))
         bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
         given = bound.arguments
         self._check_given(given)
@@ -136,21 +128,13 @@ class PrivateTrainerMixin:
             check_dataset(dataset, plan.examples, plan.unit)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Take the steps of the plan, in the host's loop.
+        """Take the steps of the plan, in the host's loop, and return what the host does; the training loss, private, is NaN.
 
         Args:
             resume_from_checkpoint: path of a checkpoint, or True for the last one in `output_dir`; for a run that was stopped
                 before its first one, True begins again. Steps that were spent after the checkpoint stay spent, without a second
                 update; the run ends at the plan's last step, with the schedule of that step.
             *args, **kwargs: as for the host.
-
-        Returns:
-            As the host does; the training loss is NaN, because it is private.
-
-        Raises:
-            LedgerError: the checkpoint is of another run, or the run has another plan; there is no run to resume, or there is one
-                and it is not resumed.
-            InvalidArgumentError: an argument was changed to a value that is refused.
         """
         self._check_arguments()
         used = self.ledger.folder is not None and holds_run(self.ledger.folder)
@@ -234,20 +218,12 @@ class PrivateTrainerMixin:
             self.state.log_history = log
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Evaluate as the host does, on data that are not those of the training.
-
-        Raises:
-            InvalidArgumentError: the data set is the training set.
-        """
+        """Evaluate as the host does, on data that are not those of the training."""
         self._check_public(self.eval_dataset if eval_dataset is None else eval_dataset)
         return super().evaluate(eval_dataset, *args, **kwargs)  # type: ignore[misc]
 
     def predict(self, test_dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Predict as the host does, for data that are not those of the training.
-
-        Raises:
-            InvalidArgumentError: the data set is the training set.
-        """
+        """Predict as the host does, for data that are not those of the training."""
         self._check_public(test_dataset, "test_dataset")
         return super().predict(test_dataset, *args, **kwargs)  # type: ignore[misc]
 
@@ -256,11 +232,7 @@ class PrivateTrainerMixin:
         return _uncompiled(super().call_model_init(trial))  # type: ignore[misc]
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to search: every trial would spend privacy that nobody counts.
-
-        Raises:
-            PrivetError: always; names the alternative.
-        """
+        """Refuse to search: every trial would spend privacy that nobody counts."""
         raise PrivetError(
             "hyperparameter_search trains on the private data once per trial, and the choice among trials is a release of its "
             "own; use privet.tuning.search, which accounts for both"
@@ -271,7 +243,7 @@ class PrivateTrainerMixin:
         loss_fn = label_loss(predicts_next_token(self.model)) if self.loss_fn is None else self.loss_fn
         if isinstance(self.train_dataset, BatchDataset):  # units, which collate their examples themselves
             return self.train_dataset, None, grouped(loss_fn) if self.loss_fn is None else loss_fn
-        collate = with_public_lengths(self.data_collator, self._longest_inputs()) if self._pads else self.data_collator
+        collate = padding.with_public_lengths(self.data_collator, self._longest_inputs()) if self._pads else self.data_collator
         if hasattr(self.train_dataset, "remove_columns"):
             return self._remove_unused_columns(self.train_dataset, description="training"), collate, loss_fn  # type: ignore[attr-defined]
         return self.train_dataset, self._get_collator_with_removed_columns(collate, description="training"), loss_fn  # type: ignore[attr-defined]
@@ -279,14 +251,10 @@ class PrivateTrainerMixin:
     def _longest_inputs(self) -> tuple[int, ...]:
         tokenizer = getattr(self.data_collator, "tokenizer", None) or getattr(self, "processing_class", None)
         others = getattr(self.data_collator, "max_length", None), getattr(self.args, "max_length", None)
-        return longest_inputs(self.model, tokenizer, *others)
+        return padding.longest_inputs(self.model, tokenizer, *others)
 
     def _check_padding(self) -> None:
-        """Compute examples at their own lengths if padding changes a made-up one; refuse lengths that the model cannot take.
-
-        Raises:
-            InvalidArgumentError: the model fails on a made-up example as long as `max_length` says.
-        """
+        """Compute examples at their own lengths if padding changes a made-up one; refuse lengths that the model cannot take."""
         dataset, collate, loss_fn = self._private_parts()
         reading = Reading() if self.reading is None else self.reading
         if collate is None or not reading.probe or (reading.probe_batch is not None and reading.spec is None):
@@ -294,17 +262,19 @@ class PrivateTrainerMixin:
         try:
             like = dataset[0] if reading.spec is None else reading.spec
             limits = self._longest_inputs()
-            short = make_row(like, self.model, max(1, min([_SHORT, *(limit - 1 for limit in limits)])))
+            short = padding.make_row(like, self.model, max(1, min([_SHORT, *(limit - 1 for limit in limits)])))
         except Exception:  # the check before the first step says what is wrong with the data
             return
         if short is None:
             return
         longest = getattr(self.args, "max_length", None)
         if type(longest) is int:
-            long = make_row(like, self.model, longest)
-            check_longest(f"{type(self.args).__name__}.max_length", self.model, loss_fn, collate, (short, long))
+            long = padding.make_row(like, self.model, longest)
+            padding.check_longest(f"{type(self.args).__name__}.max_length", self.model, loss_fn, collate, (short, long))
         coarse = self.accelerator.mixed_precision != "no"
-        if not pads_by_itself(self.data_collator) and padding_changes(self.model, loss_fn, collate, short, coarse=coarse):
+        if not padding.pads_by_itself(self.data_collator) and padding.padding_changes(
+            self.model, loss_fn, collate, short, coarse=coarse
+        ):
             warnings.warn(_PADDING_CHANGES, PrivetWarning, stacklevel=2)
             self._pads = False
 
@@ -345,8 +315,8 @@ class PrivateTrainerMixin:
     def _check_given(self, given: dict[str, Any]) -> None:
         """Check arguments of the constructor, and change what the host gets, before it prepares data or writes files."""
         if (args := given.get("args")) is not None:
-            check_arguments(args, self.refused)
-            apply_plan(copy.copy(args), self.plan)
+            arguments.check_arguments(args, self.refused)
+            arguments.apply_plan(copy.copy(args), self.plan)
         if given.get("compute_loss_func") is not None:
             raise InvalidArgumentError(
                 "compute_loss_func", "given", "left out",
@@ -359,9 +329,9 @@ class PrivateTrainerMixin:
         self._check_public(given.get("eval_dataset"))
 
     def _check_arguments(self) -> None:
-        check_arguments(self.args, self.refused)
-        apply_plan(self.args, self.plan)
-        check_precision(self.accelerator)
+        arguments.check_arguments(self.args, self.refused)
+        arguments.apply_plan(self.args, self.plan)
+        arguments.check_precision(self.accelerator)
         if getattr(self, "is_model_parallel", False):
             raise InvalidArgumentError("model", "on several devices", "on one device", "Load it without device_map.")
 
@@ -393,3 +363,37 @@ def _uncompiled(model: Any) -> Any:
         return model
     warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=4)
     return inner
+
+
+def write_privacy(folder: Path, training: Training) -> Path:
+    """Write the guarantee of all steps spent so far beside saved weights, and return the path of the file."""
+    guarantee = training.guarantee()
+    content = {
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "steps": guarantee.steps,
+        "statement": str(guarantee),
+        "guarantee": guarantee.to_dict(),
+        "plan": training.plan.to_dict(),
+    }
+    return write_text(folder / PRIVACY, json.dumps(content, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def write_state(folder: Path, training: Training) -> Path:
+    """Write what a resumed run needs beside the host's model, optimizer and scheduler; all of it was released."""
+    return write_atomically(folder / STATE, lambda path: torch.save(training.state_dict(), path))
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """Return the state in a checkpoint, by a reader that only creates tensors and plain values."""
+    path = folder / STATE
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise LedgerError(
+            f"the checkpoint {folder} has no {STATE}: it was not saved by a private trainer, or with save_only_model=True, so "
+            "which steps it contains is unknown. Resume from a checkpoint that has one"
+        ) from None
+    except Exception as error:  # for damaged bytes, torch raises many kinds
+        raise LedgerError(f"{path} is damaged ({type(error).__name__}); resume from another checkpoint") from None
+    return state

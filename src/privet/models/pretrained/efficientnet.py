@@ -31,12 +31,7 @@ WEIGHTS = PretrainedWeights(
 
 
 def pretrained() -> Any:
-    """Return the network in evaluation mode, with batch norm folded into its convolutions: a fixed function of each example.
-
-    Raises:
-        PrivetError: efficientnet-lite-pytorch is not installed.
-        DataUnavailableError: the weights are not available.
-    """
+    """Return the network in evaluation mode, with batch norm folded into its convolutions: a fixed function of each example."""
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError:
@@ -82,8 +77,7 @@ def last_block() -> nn.Sequential:
 def _trainable(convolution: nn.Conv2d) -> nn.Conv2d:
     """Return a torch convolution with these weights; the network's own class pads differently only at strides above 1."""
     size = convolution.kernel_size[0]
-    plain = nn.Conv2d(
-        convolution.in_channels, convolution.out_channels, size, padding=size // 2, groups=convolution.groups
-    )  # fmt: skip
+    shape = convolution.in_channels, convolution.out_channels, size
+    plain = nn.Conv2d(*shape, padding=size // 2, groups=convolution.groups)
     plain.load_state_dict({name: value.contiguous() for name, value in convolution.state_dict().items()})
     return plain

@@ -38,11 +38,7 @@ WEIGHTS = PretrainedWeights(
 
 
 class SentenceEncoder(nn.Module):
-    """The encoder, followed by the mean of its outputs over a sentence's tokens.
-
-    Args:
-        encoder: transformers' BertModel.
-    """
+    """The encoder, transformers' BertModel, followed by the mean of its outputs over a sentence's tokens."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -77,12 +73,7 @@ def mean_over_tokens(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def pretrained() -> SentenceEncoder:
-    """Return the network in evaluation mode.
-
-    Raises:
-        PrivetError: transformers is not installed.
-        DataUnavailableError: the weights are not available.
-    """
+    """Return the network in evaluation mode."""
     try:
         from transformers import BertConfig, BertModel
     except ImportError:
@@ -100,7 +91,7 @@ def pretrained() -> SentenceEncoder:
 
 
 def tokenizer() -> Any:
-    """Return the tokenizer, which pads or truncates to `LENGTH` tokens; errors as for `pretrained`."""
+    """Return the tokenizer, which pads or truncates to `LENGTH` tokens."""
     try:
         from tokenizers import Tokenizer
     except ImportError:

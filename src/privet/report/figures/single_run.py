@@ -1,4 +1,4 @@
-"""Figures of the report of one run: its quality and ε during training, what attacks can reach, and ε by accountant."""
+"""Figures of the report of one run: quality, ε, attacks, accountants, calibration, and bytes of a federated run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.rounding import format_percent_up
-from privet.evaluation import Evaluation, wilson_interval
+from privet.evaluation import ConfidenceDisplay, Evaluation, ReliabilityDisplay, TrueClassDisplay, wilson_interval
 from privet.evaluation.colours import BLUE, INK, ORANGE, PAPER
+from privet.evaluation.displays import TableDisplay
 from privet.report import numbers
-from privet.report.estimates import headline
-from privet.report.figures import accountants, communication, reliability
+from privet.report.figures import accountants
 from privet.report.figures.svg import PANEL, Figure, render
+from privet.report.headline import headline
 from privet.report.run_files import Measurement, Run, StoredGuarantee
 
 _HEIGHT = 2.6  # inches
@@ -41,18 +42,10 @@ class _Curve:
 
 
 def draw(run: Run) -> tuple[Figure, ...]:
-    """Return the figures for which a run has data.
-
-    Args:
-        run: contents of a run directory.
-
-    Returns:
-        `quality`, `epsilon`, `attack`, `profile`, `accountants` and `communication`, and the figures of calibration.
-    """
+    """Return the figures for which a run has data."""
     own = (*_draw_quality(run), *_draw_epsilon(run), *_draw_attack(run.guarantee), *_draw_accountants(run.guarantee))
-    own = (*own, *communication.draw(run.measurements))
-    calibrated = reliability.draw(run.evaluation) if isinstance(run.evaluation, Evaluation) else ()
-    return (*own, *calibrated)
+    calibrated = _draw_calibration(run.evaluation) if isinstance(run.evaluation, Evaluation) else ()
+    return (*own, *_draw_communication(run.measurements), *calibrated)
 
 
 def _draw_quality(run: Run) -> Iterator[Figure]:
@@ -191,3 +184,72 @@ def _draw_accountants(claimed: StoredGuarantee | None) -> Iterator[Figure]:
         f"Bar chart of ε by accountant: {', '.join(shown)}.",
         caption,
     )
+
+
+def _draw_communication(measurements: Sequence[Measurement]) -> Iterator[Figure]:
+    """Yield test results against the bytes that clients have sent and received, if both were recorded."""
+    shares = [(m, 100 * m.test_accuracy) for m in measurements if m.test_accuracy is not None]
+    errors = [(m, m.test_error) for m in measurements if m.test_error is not None]
+    found, axis = (shares, "test accuracy in %") if shares else (errors, "test RMSE")
+    points = [(m.communicated, m.communicated_dense, value) for m, value in found if m.communicated and m.communicated_dense]
+    if not points:
+        return
+    sent, dense, values = zip(*points, strict=True)
+    power, unit = (1e9, "GB") if dense[-1] >= 1e9 else (1e6, "MB") if dense[-1] >= 1e6 else (1e3, "kB")
+    sparse = sent != dense
+
+    def drawing(canvas: Canvas) -> None:
+        axes = canvas.subplots()
+        if sparse:
+            axes.plot([size / power for size in dense], values, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="dense")
+        axes.plot([size / power for size in sent], values, color=ORANGE, linewidth=1.6, label="as sent")
+        axes.set(xlabel=f"{unit} sent and received by all clients", ylabel=axis)
+        axes.set_xlim(left=0)
+        axes.grid(axis="y")
+        if sparse:
+            axes.legend(loc="lower right", frameon=False)
+
+    shown = f"{values[-1]:.4g} after {numbers.format_bytes(sent[-1])}"
+    caption = "Dashed: the same results if updates were sent whole." if sparse else ""
+    yield Figure(
+        "communication",
+        "Test result by bytes",
+        render("communication", drawing, (PANEL, _HEIGHT)),
+        f"Line chart of the test result against the bytes that clients sent and received; {axis} is {shown}.",
+        caption,
+    )
+
+
+def _draw_calibration(evaluation: Evaluation) -> Iterator[Figure]:
+    """Yield `calibration`, `confidence` and `true-class`, if the evaluation has the data for them."""
+    if evaluation.calibration is None or evaluation.true_class is None:
+        return
+    table, examples = evaluation.calibration, f"{evaluation.examples:,} test examples"
+    yield Figure(
+        "calibration",
+        "Confidence and how often it is right",
+        _render_display("calibration", ReliabilityDisplay(table)),
+        f"Reliability diagram, expected calibration error {numbers.format_percent(table.expected_error)}.",
+        "On the dashed diagonal the model is calibrated; below it, overconfident. Bars are 95 % intervals, wide bands the gaps.",
+    )
+    yield Figure(
+        "confidence",
+        "Confidence",
+        _render_display("confidence", ConfidenceDisplay(table)),
+        f"Histogram of the confidence of the predicted class over {examples}.",
+        "Hatched: wrong predictions.",
+    )
+    yield Figure(
+        "true-class",
+        "Probability of the true class",
+        _render_display("true-class", TrueClassDisplay(evaluation.true_class)),
+        f"Histogram of the probability of the true class over {examples}.",
+        "Confident errors are on the left.",
+    )
+
+
+def _render_display(name: str, display: TableDisplay) -> str:
+    def drawing(canvas: Canvas) -> None:
+        display.plot(canvas.subplots())
+
+    return render(name, drawing, (PANEL, 2.9))

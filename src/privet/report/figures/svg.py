@@ -71,15 +71,7 @@ PANEL = 3.6
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A rendered figure with one drawing.
-
-    Args:
-        name: its file name without extension.
-        title: what is shown, in a few words.
-        svg: the text of the SVG file.
-        label: alternative text for screen readers.
-        caption: what a reader needs to read it; empty if the axes say everything.
-    """
+    """A rendered figure: its file name without extension, title, SVG, text for screen readers, and caption, if any."""
 
     name: str
     title: str
@@ -97,12 +89,7 @@ def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, floa
     """Return a drawing as the text of an SVG file, with its numbers in the metadata's description.
 
     Coordinates, ticks and identifiers differ between versions of matplotlib and between processors. The numbers do not, so they
-    show whether a file is up to date with its results.
-
-    Args:
-        name: one word, the prefix that makes identifiers unique on a page.
-        drawing: function that draws on the given figure.
-        size: width and height in inches.
+    show whether a file is up to date with its results. `name` makes identifiers unique on a page; the size is in inches.
     """
     stream = io.StringIO()
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
@@ -115,14 +102,10 @@ def render(name: str, drawing: Callable[[Canvas], None], size: tuple[float, floa
 
 
 def extract_numbers(figure: Canvas) -> list[list[float | None]]:
-    """Return the numbers of all marks, in the units of the axes and with six significant digits.
+    """Return the numbers of all marks, in the units of the axes and with six significant digits; None where not finite.
 
-    Args:
-        figure: the figure with its marks.
-
-    Returns:
-        For each axes, one list per line (its points, x before y), then per bar (left, bottom, width, height), then per collection
-        such as error bars and bands (the vertices of its paths), each in drawing order; None where a number is not finite.
+    One list per line (its points, x before y), then per bar (left, bottom, width, height), then per collection such as error
+    bars (the vertices of its paths), each in drawing order, axes by axes.
     """
     marks: list[Any] = []
     for axes in figure.axes:
@@ -137,12 +120,7 @@ def _vertices(collection: Collection) -> list[float]:
 
 
 def inline(svg: str, label: str) -> Markup:
-    """Return the text of an SVG file as an element of an HTML page.
-
-    Args:
-        svg: result of `render`.
-        label: alternative text for screen readers.
-    """
+    """Return the text of an SVG file as an element of an HTML page, with a text for screen readers."""
     body = svg[svg.index("<svg") :]
     for pattern, replacement in _TO_INLINE:
         body = pattern.sub(replacement, body)
