@@ -20,13 +20,8 @@ class TableNetwork(nn.Module):
     A category is one feature per value: 1 for its value, 0 for the others. The column of a weight matrix for a value is the
     embedding of that value, so a linear layer adds up the embeddings of a row's categories and the weighted numbers.
 
-    Args:
-        features: number of features D.
-        outputs: number of outputs.
-        numbers: positions of the features that are numbers scaled to [-1, 1]; all others are used as they are.
-        waves: number of cosines per number, cos(π·k·(x + 1)/2) for k = 1 … `waves`.
-        width: number of hidden units; 0 for the linear model alone.
-        activation: "tanh" or "relu".
+    `numbers` are the positions of the features that are numbers scaled to [-1, 1], each of which also gets the cosines
+    cos(π·k·(x + 1)/2) for k = 1 … `waves`. A width of 0 is the linear model alone; the activation is "tanh" or "relu".
     """
 
     def __init__(self, features: int, outputs: int, numbers: Sequence[int], waves: int, width: int, activation: str) -> None:

@@ -22,13 +22,7 @@ _CHECKED = 4099  # number of pairs to check: several SIMD vectors of any width, 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """An implementation of the two functions of `reference`; all agree to the last few bits.
-
-    Args:
-        box_muller: random words → standard normals, in place.
-        add_noise: takes sum, normals, cells, grid, unit, and the output tensor.
-        description: name of the implementation, and why it was chosen.
-    """
+    """An implementation of the two functions of `reference`, to the last few bits; its name, and why it was chosen."""
 
     box_muller: Callable[[Tensor], None]
     add_noise: Callable[[Tensor, Tensor, float, float, float, Tensor], None]

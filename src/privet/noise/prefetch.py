@@ -29,10 +29,8 @@ _FullBlocks = SimpleQueue[Tensor | BaseException]
 class Prefetcher(Unique):
     """A thread that fills blocks ahead of their use; it ends with this object or the process.
 
-    Args:
-        empty: blocks to fill; None ends the thread.
-        full: filled blocks, or the exception that ended the thread.
-        process: the only process that may take blocks; a fork would use the same numbers as its parent.
+    None among the empty blocks ends it, and an exception among the full ones did. Only `process` may take blocks: a fork would
+    use the same numbers as its parent.
     """
 
     no_copy = "Two owners would use the same noise. Start another prefetcher with its own stream: Prefetcher.start."

@@ -22,8 +22,7 @@ def box_muller(block: Tensor) -> None:
     A 52-bit uniform u = (m + ½)·2⁻⁵² is exact in float64 and never 0, so radii reach √(2·53·ln 2) = 8.57, and the tails are
     symmetric because the angle is. The missing mass beyond is 1e-17.
 
-    Args:
-        block: float64, of even length, with 64 random bits in each element.
+    The block is float64, of even length, with 64 random bits in each element.
     """
     radius, angle = map(_uniform, block.chunk(2))
     radius.log_().mul_(-2.0).sqrt_()
@@ -41,13 +40,8 @@ def _uniform(words: Tensor) -> Tensor:
 def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, unit: float, released: Tensor) -> None:
     """Round sum and noise to the grid separately, and write their sum in other units.
 
-    Args:
-        total: (n,) sum, of any floating-point dtype and device.
-        normals: (n,) standard normals in float64 on the CPU; not modified.
-        cells: standard deviation of the noise in grid cells.
-        grid: width of a cell, a power of two.
-        unit: width of a cell in the output: the grid divided by a public number.
-        released: (n,) output: (round(normals · cells) + round(total / grid)) · unit, computed in float64.
+    `released` = (round(normals · cells) + round(total / grid)) · unit, computed in float64. The sum is of any dtype and device,
+    the normals are float64 on the CPU and stay. The grid is a power of two; the unit is it over a public number.
     """
     noise = normals.to(total.device, copy=True).mul_(cells).round_()
     released.copy_(total.to(torch.float64, copy=True).div_(grid).round_().add_(noise).mul_(unit))

@@ -221,12 +221,8 @@ def _read_pairs(columns: object) -> tuple[tuple[str, Column], ...]:
 class Misfits:
     """Counts of private cells; private themselves.
 
-    Args:
-        rows: number of rows.
-        columns: column → number of cells that are missing, and of cells that do not fit; the target last.
-        rows_without_target: number of rows without influence on training, because their target does not fit.
-        broken: number of rows with too few or too many cells, all of which count as missing.
-        unused: columns of the table that the schema does not name.
+    For each column, the target last, the cells that are missing and those that do not fit; the rows whose target does not fit,
+    and those with too few or too many cells; and the columns that the schema does not name.
     """
 
     rows: int
@@ -265,8 +261,6 @@ def count_misfits(frame: Frame, schema: Schema) -> Misfits:
         None: the counts depend on private rows. They are for the owner of the table; a schema that is changed after looking at
         them is no longer public.
 
-    Raises:
-        InvalidArgumentError: the table lacks a column of the schema.
     """
     status = schema.status(frame, schema.kinds)
     counts = {name: (int((found == MISSING).sum()), int((found == UNFIT).sum())) for name, found in status.items()}

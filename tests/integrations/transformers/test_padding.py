@@ -88,17 +88,8 @@ class Frozen:
         return {"input_ids": torch.tensor([rows[0]["input_ids"] + [0] * (length - len(rows[0]["input_ids"]))])}
 
 
-class Fixed(Frozen):
-    """A frozen one that cannot be made again with another multiple."""
-
-    def __init__(self):
-        super().__init__(None)
-
-
-@pytest.mark.parametrize(("collate", "length"), [(Frozen(), 16), (Fixed(), 5)])
-def test_a_frozen_collator_is_replaced_or_left(collate, length):
-    assert padded(with_public_lengths(collate, (30,)), 5) == length
-    assert collate.pad_to_multiple_of is None
+def test_a_frozen_collator_is_left():
+    assert padded(with_public_lengths(Frozen(), (30,)), 5) == 5
 
 
 def small_gpt2(kind, **options):

@@ -157,28 +157,14 @@ def _losses(precision: Any, model: PrivateModule, batch: Any) -> Tensor:
 
 
 class Hooks(pl.Callback):
-    """Checks, saves and closes the training of a module.
-
-    Lightning's own hooks are empty, so modules override them without `super()`.
-
-    Args:
-        base: class of modules whose hooks are called, even if the module has overridden them.
-    """
+    """Checks, saves and closes the training of a module, by the hooks of `base`, as modules override theirs without `super()`."""
 
     def __init__(self, base: Any) -> None:
         self._base, self._stepped = base, False
 
     @staticmethod
     def check(trainer: pl.Trainer, earlier: Training | None) -> None:
-        """Refuse a fit without these hooks, and a second one that nobody accounts for.
-
-        Args:
-            trainer: Trainer that is about to train.
-            earlier: training of an earlier fit of the module under the same `set_privacy`, or None.
-
-        Raises:
-            InvalidArgumentError: says what to do instead.
-        """
+        """Refuse a fit without these hooks, and a second one under the same `set_privacy`, which nobody accounts for."""
         if not any(isinstance(callback, Hooks) for callback in trainer.callbacks):  # type: ignore[attr-defined]
             raise InvalidArgumentError(
                 "configure_callbacks", "an override", "one that adds to super().configure_callbacks()",

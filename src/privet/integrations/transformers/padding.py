@@ -6,7 +6,6 @@ __all__ = ["check_longest", "longest_inputs", "make_row", "padding_changes", "pa
 
 import contextlib
 import copy
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -94,10 +93,7 @@ def _with_multiple(collate: Any, multiple: int) -> Any:
     try:
         padded.pad_to_multiple_of = multiple
     except AttributeError:  # a frozen dataclass, or a property without a setter
-        try:
-            return dataclasses.replace(collate, pad_to_multiple_of=multiple)
-        except (TypeError, ValueError):
-            return collate
+        return collate
     return padded
 
 

@@ -50,10 +50,6 @@ class Bands:
 class Buffers:
     """A strategy whose column is a sum of m geometric sequences: c₀ = 1, cₖ = Σᵢ sᵢ·dᵢᵏ⁻¹.
 
-    Args:
-        decays: d, (m,), each in [0, 1).
-        scales: s, (m,), each ≥ 0.
-
     Source:
         Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024, "Efficient and Near-Optimal Noise Generation for Streaming
         Differential Privacy"; McMahan, Xu, Zhang 2024, "A Hassle-free Algorithm for Private Learning in Practice".
