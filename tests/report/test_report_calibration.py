@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from privet import report
 from privet.evaluation import tabulate
 
@@ -33,9 +31,8 @@ def test_it_is_left_out_if_not_measured(report_of):
     assert "<h2>Calibration</h2>" not in report_of()
 
 
-@pytest.mark.parametrize("claimed", [0.5, float("nan")])
-def test_figure_is_drawn_from_its_numbers_alone_and_byte_for_byte(write_run, claimed):
-    tables = TABLES | {"calibration": tabulate([claimed] * 10_000, [True] * 10_000).to_dict()}
+def test_figure_is_drawn_from_its_numbers_alone_and_byte_for_byte(write_run):
+    tables = TABLES | {"calibration": tabulate([float("nan")] * 10_000, [True] * 10_000).to_dict()}
     directory = write_run(evaluation=tables)
     report.write(directory)
     drawn = (directory / "figures" / "calibration.svg").read_bytes()

@@ -22,7 +22,6 @@ from privet.report import comparison
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright, of the extra [dev]")
 
 INSPECT = (Path(__file__).parent / "inspect_page.js").read_text(encoding="utf-8")
-OLD_RUNS = Path(__file__).parents[1] / "runs" / "made_by_0_1_0"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # Nothing that asks the network; no sandbox, which containers do not allow.
 OPTIONS = [
@@ -50,17 +49,13 @@ HELD_OUT = {
     "intervals": {"mean_absolute_error": [0.4, 0.6], "root_mean_squared_error": [0.6, 0.8]}, "unit": "example", "epsilon": 0.1,
     "delta": 1e-6, "noise_multiplier": 30.0,
 }  # fmt: skip
-UNTESTED = {"evaluation": None, "metrics": None, "run": {"test_data": None}}
 
 
 def write_single(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[str, Path]]:
     """Yield pages of one run by name."""
     full = write(folder / "full", guarantee=CLAIMED, evaluation=CALIBRATED)
     yield "full", full
-    yield "old", shutil.copytree(OLD_RUNS / "finished", folder / "old")
-    yield "untested", write(folder / "untested", guarantee=CLAIMED, **UNTESTED)
     yield "unfinished", write(folder / "unfinished", status={"state": "unfinished", "steps_done": 940}, evaluation=None)
-    yield "unbounded", write(folder / "unbounded", guarantee={"epsilon": "inf", "meaning": tradeoff.NO_PRIVACY.to_dict()})
     regression = write(folder / "regression", evaluation=None, metrics=None)
     (regression / "evaluation.json").write_text(json.dumps(REGRESSION), encoding="utf-8")
     (regression / "schema.toml").write_text(f"[columns]\nage = {{ values = [{', '.join(map(str, range(90)))}] }}\n", "utf-8")
@@ -70,24 +65,16 @@ def write_single(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[str
     yield "long names", write(folder / "named", guarantee={"unit": "one " + "household" * 9}, run=named)
 
 
-def write_several(folder: Path, write: Callable[..., Path]) -> Iterator[tuple[str, Path]]:
-    """Yield pages of comparisons by name."""
+def write_several(folder: Path, write: Callable[..., Path]) -> Path:
+    """Return the page of a comparison."""
     runs = [
-        write(
-            folder / ("a-rather-long-name-" * number + str(number)),
-            plan={"steps": 10**number},
-            run={"learning_rate": 0.1 * number},
-        )
+        write(folder / ("a-rather-long-name-" * number), plan={"steps": 10**number}, run={"learning_rate": 0.1 * number})
         for number in range(1, 6)
     ]
-    for name, members in (("two runs", runs[:2]), ("five runs", runs)):
-        yield name, comparison.write(members, folder / f"page of {name}")
+    return comparison.write(runs, folder / "page of five runs")
 
 
-PAGES = (
-    "full", "old", "untested", "unfinished", "unbounded", "regression", "long names",
-    "two runs", "five runs",
-)  # fmt: skip
+PAGES = ("full", "unfinished", "regression", "long names", "five runs")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +82,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run_writer: Callable[..., Pa
     """Return the path of each page."""
     folder = tmp_path_factory.mktemp("pages")
     single = {name: report.write(directory) for name, directory in write_single(folder, run_writer)}
-    return single | dict(write_several(folder, run_writer))
+    return {**single, "five runs": write_several(folder, run_writer)}
 
 
 @pytest.fixture(scope="module")

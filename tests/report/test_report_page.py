@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -293,11 +291,3 @@ def test_report_is_the_same_every_time_and_leaves_no_temporary_file(write_run):
     assert "DejaVu" not in drawing
     assert "Band: 95 % interval from 10,000 test examples" in first.decode()
     assert not list(directory.rglob(".*"))
-
-
-def test_matplotlib_is_imported_with_the_report_and_pyplot_never(write_run):
-    program = (
-        "import sys, privet.evaluation; assert 'matplotlib' not in sys.modules; from privet import report; "
-        f"report.write({json.dumps(str(write_run()))}); assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -165,52 +165,19 @@ class ModelDescription:
         return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
-    def from_dict(cls, values: object) -> ModelDescription:
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelDescription:
         """Return the description that `to_json` wrote, from its parsed JSON."""
-        found = _mapping("model.json", values)
-        if found.get("format") != FORMAT:
-            fix = "A newer Privet may have written it: upgrade Privet."
-            raise InvalidArgumentError("format", found.get("format"), str(FORMAT), fix)
-        names = {field.name for field in fields(cls)}
-        if found.keys() - {"format"} != names:
-            given = sorted(found.keys() - {"format"})
-            raise InvalidArgumentError("model.json", given, f"made of the fields {', '.join(sorted(names))}")
-        schema, scaling, data_set = found["schema"], found["preprocessing"], found["data_set"]
-        return cls(
-            architecture=_construct(Architecture, found["architecture"]),
-            target=_text("target", found["target"]),
-            task=_task(found["task"]),
-            schema=None if schema is None else Schema.from_dict(_mapping("schema", schema)),
-            preprocessing=None if scaling is None else preprocessing_from_dict(_mapping("preprocessing", scaling)),
-            guarantee=_construct(GuaranteeSummary, found["guarantee"]),
-            data_set=None if data_set is None else _text("data_set", data_set),
-            weights=_text("weights", found["weights"]),
-            versions={str(name): str(version) for name, version in _mapping("versions", found["versions"]).items()},
-        )
-
-
-def _task(values: object) -> Target:
-    task = decode("task", _mapping("task", values), Target)
-    assert isinstance(task, Target)  # no other kind is derived from it
-    return task
-
-
-def _construct(kind: type[Any], values: object) -> Any:
-    try:
-        return kind(**_mapping(kind.__name__, values))
-    except InvalidArgumentError:
-        raise
-    except (TypeError, ValueError) as error:  # a field is missing, unknown or no number
-        raise InvalidArgumentError(kind.__name__, values, "complete", f"{error}.") from None
-
-
-def _mapping(name: str, value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidArgumentError(name, type(value).__name__, "a JSON object")
-    return value
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise InvalidArgumentError(name, value, "text that is not empty")
-    return value
+        found = dict(values)
+        if (version := found.pop("format", None)) != FORMAT:
+            raise InvalidArgumentError("format", version, str(FORMAT), "A newer Privet may have written it: upgrade Privet.")
+        if found.keys() != (names := {field.name for field in fields(cls)}):
+            raise InvalidArgumentError("model.json", sorted(found), f"made of the fields {', '.join(sorted(names))}")
+        schema, scaling = found["schema"], found["preprocessing"]
+        parts = {
+            "architecture": Architecture(**found["architecture"]),
+            "task": decode("task", found["task"], Target),
+            "schema": None if schema is None else Schema.from_dict(schema),
+            "preprocessing": None if scaling is None else preprocessing_from_dict(scaling),
+            "guarantee": GuaranteeSummary(**found["guarantee"]),
+        }
+        return cls(**found | parts)

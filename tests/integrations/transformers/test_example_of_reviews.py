@@ -92,16 +92,8 @@ def test_the_head_starts_at_one_for_the_mean_of_praise_and_minus_one_for_blame(e
         torch.testing.assert_close(classifier(**batch).logits, torch.tensor([[-value, value]]), atol=1e-4, rtol=1e-4)
 
 
-def test_padding_changes_no_logit(example, tiny):
-    classifier = example.Classifier(tiny, WIDTH).eval()
-    rows = example.encode(["good film", "a bad film that one may see on any day"], [1, 0])
-    together = classifier(**example.collate(rows)).logits
-    alone = torch.cat([classifier(**example.collate([row], multiple=1)).logits for row in rows])
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("bound", [0.05, 0.2])
-def test_a_text_moves_the_sum_by_at_most_the_bound(example, tiny, bound):
+def test_a_text_moves_the_sum_by_at_most_the_bound(example, tiny):
+    bound = 0.05
     rows = example.encode(["good film", "bad film", "a bad film", "bad bad bad"], [1, 0, 0, 1])
     classifier, rule = example.Classifier(tiny, WIDTH), privet.clipping.Flat(bound)
     batches = [example.collate(rows[first:]) for first in (0, 1)]

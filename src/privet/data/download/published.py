@@ -136,19 +136,18 @@ def fetch(published: Published[A], folder: str | Path | None = None) -> Path:
 
 
 def _obtain(published: Published[A], folder: str | Path | None) -> tuple[A, str]:
-    # The user's folder goes first, but other sources are tried if it fails: only the published data pass verification.
-    named = () if folder is None else (_folder_place(published, Path(folder).expanduser()),)
-    fix = f"To provide it, name a folder (--folder) with {published.name}.npz or {published.files}."
-    return get_from_first(published.name, (*named, _cache_place(published), *published.places), published.verify, fix)
-
-
-def _folder_place(published: Published[A], folder: Path) -> Place[A]:
-    return Place(f"the folder {folder}", partial(published.from_folder, folder))
-
-
-def _cache_place(published: Published[A]) -> Place[A]:
     archive = cache_file(published.name)
-    return Place(f"the cache at {archive}", partial(published.from_npz, archive))
+    places = (Place(_describe_cache(archive), partial(published.from_npz, archive)), *published.places)
+    # The user's folder goes first, but other sources are tried if it fails: only the published data pass verification.
+    if folder is not None:
+        own = Path(folder).expanduser()
+        places = (Place(f"the folder {own}", partial(published.from_folder, own)), *places)
+    fix = f"To provide it, name a folder (--folder) with {published.name}.npz or {published.files}."
+    return get_from_first(published.name, places, published.verify, fix)
+
+
+def _describe_cache(archive: Path) -> str:
+    return f"the cache at {archive}"
 
 
 def cache_file(name: str) -> Path:
@@ -164,4 +163,4 @@ def _keep(published: Published[A], arrays: A, place: str) -> Path:
             np.savez(file, **arrays._asdict())
 
     archive = cache_file(published.name)
-    return archive if place == _cache_place(published).description else write_atomically(archive, save)
+    return archive if place == _describe_cache(archive) else write_atomically(archive, save)
