@@ -118,24 +118,6 @@ def test_without_noise_the_bound_settles_at_the_quantile(quantile):
     assert made.rule.bound == pytest.approx(norms.quantile(quantile).item(), rel=0.02)
 
 
-def test_the_estimate_is_unbiased_over_poisson_draws():
-    """Six standard errors, of the variance that the documentation gives: (1 − q)/(4qN), here of the mean of many draws."""
-    rate, examples, draws, within = 0.05, 400, 40_000, 0.3
-    bits = torch.where(torch.arange(examples) < within * examples, 0.5, -0.5).double()
-
-    def estimates():
-        drawn = (torch.rand(draws, examples) < rate).double()
-        return drawn @ bits / (rate * examples) + 0.5
-
-    def holds():
-        found, variance = estimates(), (1 - rate) / (4 * rate * examples)
-        off = abs(found.mean().item() - within) / math.sqrt(variance / draws)
-        spread = abs(found.var().item() / variance - 1) / math.sqrt(2 / draws)
-        return off < 6 and spread < 7
-
-    assert holds() or holds()
-
-
 BAD = {"quantile": (0, 1, math.nan, "0.5", True), "learning_rate": (0, math.inf), "share": (0, 1, 1.5, math.nan)}
 
 

@@ -167,14 +167,6 @@ def test_statistics_and_gradients_share_the_sensitivity():
     assert (weights.shape, statistics["own:count"].tolist()) == ((1, 0), [0.0])
 
 
-def test_estimated_norms_are_weighed_one_by_one_too():
-    model, x = nn.Linear(3, 2), torch.randn(5, 3)
-    found = clipped_sum(model, lambda m, x: m(x).square().sum(1), x, Projected(rule_of(FORMULAS["unclipped"]), 30))
-    assert torch.isfinite(found.tensors["weight"]).all()
-    weights, _ = weigh(Projected(rule_of(FORMULAS["unclipped"]), 30), NORMS, (NAMES,))
-    assert (weights * torch.where(NORMS.isfinite(), NORMS, 0.0) <= C).all()
-
-
 @dataclass(frozen=True)
 class Partial(Flat):
     """A rule that forgets a parameter, or clips one twice."""

@@ -48,15 +48,6 @@ def test_radii_span_the_whole_range_of_a_52_bit_uniform(form, request):
     assert block[1].item() == block[2].item() == pytest.approx(2.0**-26, rel=1e-14)
 
 
-def test_a_block_keeps_its_radii(compiled):
-    """Both outputs of a pair lie on the circle of its radius, in every octant."""
-    words = random_words(200_000)
-    uniform = ((words.view(torch.int64) & ((1 << 52) - 1)).double() + 0.5) * 2.0**-52
-    compiled.box_muller(words)
-    cosine, sine = words.chunk(2)
-    assert torch.allclose(cosine.hypot(sine), (-2 * uniform[:100_000].log()).sqrt(), rtol=1e-14, atol=0)
-
-
 @SCALES
 @pytest.mark.parametrize(
     ("dtype", "size"),
