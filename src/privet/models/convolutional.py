@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from privet.errors import count
-from privet.models.layers import activation_layer, count_windows, pooling_layer
+from privet.models.dense import activation_layer, count_windows, pooling_layer
 
 CNN_SMALLEST_SIDE = 14
 TANH_CNN_SMALLEST_SIDE = 8

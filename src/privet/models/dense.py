@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["BoundedLinear", "bounded_linear", "linear", "logistic", "mlp", "regression_mlp", "zero_linear"]
+__all__ = [
+    "BoundedLinear", "activation_layer", "bounded_linear", "count_windows", "linear", "logistic", "mlp", "pooling_layer",
+    "regression_mlp", "zero_linear",
+]  # fmt: skip
 
 import math
 from collections import OrderedDict
@@ -10,8 +13,25 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from privet.errors import InvalidArgumentError, count, positive, real
-from privet.models.layers import activation_layer
+from privet.errors import InvalidArgumentError, choice, count, positive, real
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
+_POOLINGS: dict[str, type[nn.AvgPool2d] | type[nn.MaxPool2d]] = {"average": nn.AvgPool2d, "max": nn.MaxPool2d}
+
+
+def activation_layer(activation: str) -> nn.Module:
+    """Return a new layer for "tanh" or "relu". Bounded ones keep gradients small, so that clipping distorts them less."""
+    return _ACTIVATIONS[choice("activation", activation, _ACTIVATIONS)]()
+
+
+def pooling_layer(pooling: str, size: int) -> nn.Module:
+    """Return a new layer for "average" or "max" pooling over disjoint windows of `size`×`size`."""
+    return _POOLINGS[choice("pooling", pooling, _POOLINGS)](size)
+
+
+def count_windows(side: int, size: int, stride: int = 1, padding: int = 0) -> int:
+    """Return the number of windows of `size` pixels in `side` pixels with padding on both ends."""
+    return (side + 2 * padding - size) // stride + 1
 
 
 def zero_linear(inputs: int, outputs: int) -> nn.Linear:

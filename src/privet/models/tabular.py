@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, count
-from privet.models.layers import activation_layer
+from privet.models.dense import activation_layer
 
 
 class TableNetwork(nn.Module):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privet.noise.correlated.optimisation import optimise_bands, optimise_buffers
-from privet.noise.correlated.strategies import Bands, Buffers, iterates, prefix_errors, square_root, squared_sensitivity
+from privet.noise.correlated.strategies import Bands, Buffers, iterates, square_root, squared_sensitivity
 from privet.schedules import Linear, ToZero
 
 # The published optimum for 10⁵ steps and the largest error (jax_privacy).
@@ -17,6 +17,10 @@ GOLDEN = Buffers((0.9999528892, 0.9857068667), (0.0122853238, 0.1878393665))
 def matrix(strategy, steps):
     column = strategy.column(steps)
     return np.array([[column[i - j] if i >= j else 0.0 for j in range(steps)] for i in range(steps)])
+
+
+def prefix_errors(strategy, steps):
+    return np.cumsum(strategy.solve(np.ones(steps)) ** 2)
 
 
 def root_mean_square(strategy, steps, reduce=np.mean):

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from torch import nn
 
 from privet.errors import count
-from privet.models.layers import count_windows
+from privet.models.dense import count_windows
 from privet.models.networks import Network
 
 

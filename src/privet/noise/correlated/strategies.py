@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
-    "Array", "Bands", "Buffers", "Strategy", "Workload", "iterates", "pattern_sums", "prefix_errors", "square_root",
+    "Array", "Bands", "Buffers", "Strategy", "Workload", "iterates", "pattern_sums", "square_root",
     "squared_sensitivity",
 ]  # fmt: skip
 
@@ -185,10 +185,4 @@ def _gather(rates: Array, momentum: float) -> Array:
 
     # Latest first, the rates of steps s ≥ r are an earlier part of the sequence, and β to the distance a geometric filter.
     found: Array = lfilter([1.0], [1.0, -momentum], rates)
-    return found
-
-
-def prefix_errors(strategy: Strategy, steps: int) -> Array:
-    """Return the squared error of each prefix sum, (T,), for noise of variance 1 before C⁻¹."""
-    found: Array = np.cumsum(strategy.solve(np.ones(steps)) ** 2)
     return found
