@@ -250,7 +250,7 @@ PASSES = [
            CHECKPOINTED),
     Mutant("parts belong to the pass that began last", "_watch_parts.generator",
            "if thread == own]", "]",
-           among("test_checkpointing", "test_a_part_belongs_to_the_pass_of_its_thread")),
+           among("test_patches", "test_a_part_belongs_to_the_pass_of_its_thread")),
     Mutant("tensors of others are forgotten", "ghost.record",
            "list(map(weakref.ref, recorder.foreign))", "[]",
            FOREIGN),

@@ -143,7 +143,7 @@ CHECKED = [
            among("test_compiled_models", "test_neither_the_check_nor_a_step_compiles_and_the_user_is_told_once")),
     Mutant("a pass changes what is compiled after it", "patches._set_stance",
            "frames._stance = before", "pass",
-           among("test_losses", "test_afterwards_modules_are_compiled_again")),
+           among("test_patches", "test_afterwards_modules_are_compiled_again")),
     Mutant("a spec is not used", "Preflight._find",
            "if self.spec is not None:", "if False:",
            PREFLIGHT("test_a_spec_or_a_public_batch_takes_the_place_of_real_examples")),

@@ -1,16 +1,20 @@
-"""User code that torch would call below vmap sees one example; torch's own code stays in the pass."""
+"""A pass runs compiled modules eagerly, recomputes checkpoints itself, and refuses user code below vmap; nothing remains."""
 
 import contextlib
+import threading
 
 import pytest
 import torch
+import torch._dynamo
 from recording import Seen, cover
 from torch import nn
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from privet.gradients.core.patches import forbid_user_code_on_physical_batch
+from privet.gradients.core import patches
+from privet.gradients.core.patches import forbid_user_code_on_physical_batch, force_eager, patch_recomputation
 from privet.gradients.core.recorder import UntraceableError
+from rounding import assert_equal_up_to_rounding
 
 SEEN = Seen()
 
@@ -116,3 +120,128 @@ def test_passes_of_several_threads_may_end_in_any_order():
     with Operators(), Saving():
         nn.Linear(3, 2)(torch.randn(2, 3)).sum().backward()
     assert SEEN.items
+
+
+# ---- compiled modules
+
+
+@pytest.fixture(params=["by the variable", "by the public function"])
+def way(request, monkeypatch):
+    """Set the stance this way."""
+    if request.param == "by the public function":
+        monkeypatch.setattr(patches, "_set_stance", lambda frames: torch.compiler.set_stance("force_eager"))
+    return request.param
+
+
+def compiled(seen):
+    """Return a compiled module whose backend notes that it was called."""
+
+    def backend(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    return torch.compile(nn.Linear(2, 1), backend=backend)
+
+
+def test_inside_nothing_is_compiled(way):
+    seen = []
+    module = compiled(seen)
+    with force_eager():
+        module(torch.ones(1, 2))
+    assert not seen
+
+
+@pytest.mark.parametrize("error", [None, ValueError])
+def test_afterwards_modules_are_compiled_again(way, error):
+    seen = []
+    module = compiled(seen)
+    try:
+        with force_eager():
+            if error:
+                raise error
+    except ValueError:
+        pass
+    module(torch.ones(1, 2))
+    assert len(seen) == 1
+
+
+def test_a_stance_of_the_users_comes_back(way):
+    seen = []
+    module = compiled(seen)
+    with torch.compiler.set_stance("force_eager"):
+        with force_eager():
+            pass
+        module(torch.ones(1, 2))
+    assert not seen
+
+
+def test_passes_that_run_eagerly_may_end_in_any_order():
+    seen = []
+    module, first, second = compiled(seen), force_eager(), force_eager()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    module(torch.ones(1, 2))
+    assert not seen
+    second.__exit__(None, None, None)
+    module(torch.ones(1, 2))
+    assert len(seen) == 1
+
+
+def test_the_variable_is_the_one_that_the_public_function_sets():
+    """Where this fails, torch has changed, and entering a pass is slower and still right, or `_set_stance` must change."""
+    frames = torch._dynamo.eval_frame
+    assert hasattr(frames, "DynamoStance")
+    with torch.compiler.set_stance("force_eager"):
+        assert frames._stance.stance == "force_eager"
+
+
+# ---- checkpoints
+
+
+def run_a_checkpoint():
+    x = torch.ones(2, requires_grad=True)
+    checkpoint.checkpoint(torch.sin, x, use_reentrant=False).sum().backward()
+    assert_equal_up_to_rounding(x.grad, x.detach().cos())
+
+
+def watch(seen, name):
+    """Return the context of a pass that notes its name when a part is checkpointed."""
+
+    def begin():
+        seen.append(name)
+        return lambda part: part()
+
+    return patch_recomputation(begin)
+
+
+def test_passes_that_recompute_may_end_in_any_order():
+    seen = []
+    first, second = (watch(seen, name) for name in ("first", "second"))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    run_a_checkpoint()
+    assert seen == ["second"]
+    second.__exit__(None, None, None)
+    run_a_checkpoint()
+    assert seen == ["second"]
+
+
+def test_a_part_belongs_to_the_pass_of_its_thread():
+    seen, entered, done = [], threading.Event(), threading.Event()
+
+    def other():
+        with watch(seen, "other"):
+            entered.set()
+            done.wait(60)
+            run_a_checkpoint()
+
+    thread = threading.Thread(target=other)
+    with watch(seen, "this"):
+        thread.start()
+        entered.wait(60)
+        run_a_checkpoint()
+        done.set()
+        thread.join()
+    assert seen == ["this", "other"]
