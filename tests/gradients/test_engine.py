@@ -126,37 +126,23 @@ def test_what_is_frozen_has_no_gradient_and_what_is_shared_has_one():
     assert set(trainable(cases.SharedParameter())) == {"first.weight", "first.bias", "second.bias"}
 
 
-def test_a_model_with_nothing_to_train_is_refused():
-    with pytest.raises(UnsupportedModelError, match="no trainable parameter"):
-        clipped_sum(nn.Linear(3, 2).requires_grad_(False), lambda m, x: m(x).sum(1), torch.ones(2, 3), Flat(0.7))
+def two_layers(**options):
+    return nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, **options))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.complex64, torch.complex128])
-def test_a_precision_that_cannot_be_trained_is_refused_by_name(dtype):
-    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2).to(dtype))
-    with pytest.raises(UnsupportedModelError, match=r"parameter 1\.weight is torch\."):
-        per_example_norms(model, lambda m, x: m(x).sum(1), torch.ones(2, 3))
-
-
-def test_a_parameter_without_values_is_refused_by_name():
-    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, device="meta"))
-    with pytest.raises(UnsupportedModelError, match=r"parameter 1\.weight is on the meta device"):
-        per_example_norms(model, lambda m, x: m(x).sum(1), torch.ones(2, 3))
-
-
-def test_a_rule_of_the_wrong_kind_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"clipping is 1\.0"):
-        clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), 1.0)
-
-
-def test_an_unknown_method_is_refused():
-    with pytest.raises(InvalidArgumentError, match="'auto', 'ghost', 'loop'"):
-        per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), method="tape")
-
-
-def test_a_batch_without_a_tensor_is_refused():
-    with pytest.raises(InvalidArgumentError, match="batch is 'list'"):
-        per_example_norms(nn.Linear(3, 2), lambda m, x: m(x).sum(1), [1, 2])
+@pytest.mark.parametrize(("says", "model", "options"), [
+    ("no trainable parameter", nn.Linear(3, 2).requires_grad_(False), {}),
+    (r"parameter 1\.weight is torch\.", two_layers(dtype=torch.float16), {}),
+    (r"parameter 1\.weight is torch\.", two_layers(dtype=torch.complex64), {}),
+    (r"parameter 1\.weight is on the meta device", two_layers(device="meta"), {}),
+    (r"clipping is 1\.0", nn.Linear(3, 2), {"clipping": 1.0}),
+    ("'auto', 'ghost', 'loop'", nn.Linear(3, 2), {"method": "tape"}),
+    ("batch is 'list'", nn.Linear(3, 2), {"batch": [1, 2]}),
+])  # fmt: skip
+def test_what_cannot_be_computed_is_refused_by_name(says, model, options):
+    given = {"batch": torch.ones(2, 3), "clipping": Flat(0.7)} | options
+    with pytest.raises((InvalidArgumentError, UnsupportedModelError), match=says):
+        clipped_sum(model, lambda m, x: m(x).sum(1), **given)
 
 
 @pytest.mark.parametrize("method", WAYS)

@@ -44,15 +44,11 @@ WIDE = torch.arange(20.0).view(10, 2)
 LISTED = Listed(range(N))
 
 REPEATING = {
-    "subset": Subset(D, [0, 1, 1]),
     "negative": Subset(D, [N - 1, -1]),
     "numpy": Subset(D, np.array([2, -4])),
     "tensor": Subset(D, torch.tensor([2, 2])),
     "a mask": Subset(D, np.array([True, False, True])),
-    "inner repeats": Subset(Subset(D, [0, 0, 1, 2]), range(4)),
-    "outer repeats": Subset(Subset(D, [5, 3]), [0, -2]),
     "with itself": ConcatDataset([D, D]),
-    "overlap": ConcatDataset([Subset(D, range(4)), Subset(D, range(3, 6))]),
     "nested": ConcatDataset([ConcatDataset([data(), D]), Subset(ConcatDataset([D, data()]), [N - 1])]),
     "subclass": ConcatDataset([Transformed(LISTED, [0, 1]), Transformed(LISTED, [1, 2])]),
     "stacked": StackDataset(ConcatDataset([D, D]), Listed(range(2 * N))),
@@ -70,12 +66,9 @@ REPEATING = {
     "subset of users": Subset(Users(D, [0, 0, 1, 1, 2, 2], 2), [0, 1, 0]),
 }
 DISTINCT = {
-    "plain": D,
     "items of equal contents": [*ITEMS, (torch.zeros(2), 1)],
     "numbers in a list": ConcatDataset([[1, 1, 2], [2, 1]]),
     "texts in a list": ["a", "a"],
-    "subset": Subset(D, [5, -2, 0]),
-    "concatenated": ConcatDataset([data(), data()]),
     "split": ConcatDataset(random_split(D, [4, 2])),
     "nested": Subset(ConcatDataset([Subset(D, [0, 2]), Subset(D, [1, -1])]), [3, 0, 1, 2]),
     "stacked": StackDataset(D, D, Listed(range(N))),
