@@ -154,29 +154,20 @@ def physical_batches(
         yield from map(rows.__getitem__, wanted)
         return
     loader: DataLoader[Any] = DataLoader(
-        _Packing(rows), batch_size=None, sampler=wanted, num_workers=workers, collate_fn=_identity,
-        worker_init_fn=_ignore_interrupts,
+        rows, batch_size=None, sampler=wanted, num_workers=workers, collate_fn=_pack, worker_init_fn=_ignore_interrupts,
         generator=torch.Generator(),  # the loader would otherwise draw its seed from the global one
     )  # fmt: skip
     for batch, packed in loader:
         yield batch, packed.unpack()
 
 
-class _Packing(Dataset[tuple[PhysicalBatch, Packed]]):
-    def __init__(self, rows: ExampleReader) -> None:
-        self._rows = rows
-
-    def __getitem__(self, batch: PhysicalBatch) -> tuple[PhysicalBatch, Packed]:
-        return batch, pack(self._rows[batch][1])
+def _pack(read: tuple[PhysicalBatch, list[Group]]) -> tuple[PhysicalBatch, Packed]:
+    return read[0], pack(read[1])
 
 
 def _ignore_interrupts(worker: int) -> None:
     """Leave Ctrl-C, which reaches all processes of a terminal, to the one that trains."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _identity(item: Any) -> Any:
-    return item
 
 
 @dataclass(frozen=True, eq=False)
