@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Account", "Share", "opening_record", "replay", "share_record"]
+__all__ = ["FORMAT", "KIND", "Account", "Share", "replay"]
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -114,16 +114,6 @@ class Account(Unique):
         if self.spending(part) or not is_filterable(plan.events()):
             return None
         return filter_order(plan.events(), epsilon=self.terms.epsilon, delta=self.terms.delta, adjacency=self.terms.adjacency)
-
-
-def opening_record(identity: str, terms: Terms) -> Record:
-    """Return the first record of a budget."""
-    return {"record": "open", "kind": KIND, "format": FORMAT, "budget": identity, "terms": terms.to_dict()}
-
-
-def share_record(share: Share) -> Record:
-    """Return the record of a share."""
-    return {"record": "share", **asdict(share)}
 
 
 def replay(records: Sequence[Record], name: str) -> Account:

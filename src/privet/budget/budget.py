@@ -7,14 +7,14 @@ __all__ = ["Budget"]
 import contextlib
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from privet._utils.files import make_folder
 from privet._utils.unique import Unique
 from privet.accounting.rounding import format_up
-from privet.budget.account import Account, Share, opening_record, replay, share_record
+from privet.budget.account import FORMAT, KIND, Account, Share, replay
 from privet.budget.terms import PLANS, Terms
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import Journal, Ledger, read
@@ -81,7 +81,8 @@ class Budget(Unique):
         with Journal(place, _WHAT) as journal:
             if journal.records:
                 raise LedgerError(f"{journal.name} exists already, and drawn shares stay drawn; choose another path")
-            journal.append(opening_record(secrets.token_hex(16), agreed))
+            identity, fields = secrets.token_hex(16), agreed.to_dict()
+            journal.append({"record": "open", "kind": KIND, "format": FORMAT, "budget": identity, "terms": fields})
         return cls(place)
 
     @classmethod
@@ -160,7 +161,7 @@ class Budget(Unique):
                     f"{account.name} allows ε = {account.terms.epsilon:g} at δ = {account.terms.delta:g}; it would be "
                     f"{format_up(total)} with this run, and is {format_up(others)} without it: plan fewer steps or more noise"
                 )
-            journal.append(share_record(share))
+            journal.append({"record": "share", **asdict(share)})
 
     def settle(self, ledger: Ledger) -> None:
         """Return a run's unspent steps to the budget, according to its ledger, whose lock must be held to prevent a resume.
@@ -176,7 +177,8 @@ class Budget(Unique):
             # A query that was answered before the first step counts as a step, which keeps the share.
             spent = max(ledger.spent, 1 if ledger.queried else 0)
             steps = spent if spent == 0 or account.returns(share) else share.steps
-            journal.append(share_record(replace(share, steps=steps, settled=True, tip=ledger.tip, order=None)))
+            settled = replace(share, steps=steps, settled=True, tip=ledger.tip, order=None)
+            journal.append({"record": "share", **asdict(settled)})
 
     def remark(self, run: str) -> str:
         """Return the sentence about the budget for a run's statement."""

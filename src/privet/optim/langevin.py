@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, count, positive
 from privet.noise import Correlated, Gaussian
-from privet.optim.deviations import noise_deviations
+from privet.optim.adam import noise_deviations
 from privet.plan import Plan
 from privet.schedules import Constant, Factors, Table
 

@@ -5,7 +5,6 @@ They are an argument, so tests can supply their own.
 """
 
 from privet._utils.randomness import Words as Words
-from privet.sampling.cyclic import CyclicPoisson
 from privet.sampling.draws import Indices as Indices
 from privet.sampling.draws import below as below
 from privet.sampling.draws import binomial as binomial
@@ -13,7 +12,7 @@ from privet.sampling.draws import distinct as distinct
 from privet.sampling.draws import permutation as permutation
 from privet.sampling.fixed_size import FixedSize, FullBatch
 from privet.sampling.partitions import BallsInBins, FixedOrder, Shuffle
-from privet.sampling.poisson import Poisson, TruncatedPoisson
+from privet.sampling.poisson import CyclicPoisson, Poisson, TruncatedPoisson
 from privet.sampling.scheme import ByEpoch as ByEpoch
 from privet.sampling.scheme import Scheme
 

@@ -1,12 +1,15 @@
-"""Poisson sampling, in which each example joins each step independently, and its variant with a maximum batch size."""
+"""Poisson sampling, in which each example joins each step independently; with a maximum batch size; and in cycles."""
 
 from __future__ import annotations
 
-__all__ = ["Poisson", "TruncatedPoisson"]
+__all__ = ["CyclicPoisson", "Poisson", "TruncatedPoisson"]
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from privet import accounting
 from privet._utils.randomness import Words
@@ -14,8 +17,10 @@ from privet._utils.registry import register
 from privet.accounting import Event
 from privet.accounting.events import Release
 from privet.errors import InvalidArgumentError, count, positive
-from privet.sampling.draws import Indices, binomial, distinct, uniform
+from privet.noise import Participation
+from privet.sampling.draws import Indices, below, binomial, distinct, uniform
 from privet.sampling.scheme import Scheme, check_size
+from privet.schedules import Factors
 
 
 @register
@@ -126,3 +131,83 @@ class TruncatedPoisson(Scheme):
         while True:
             number = binomial(examples, self.rate(examples), uniform(words))
             yield distinct(min(number, self.cap), examples, words)
+
+
+@register
+@dataclass(frozen=True)
+class CyclicPoisson(Scheme):
+    """Poisson sampling from one group of the data after the other, for `noise.Banded`.
+
+    Every example is assigned to one of `cycle` groups, uniformly and independently, once per run. Step t takes group t mod cycle,
+    each of whose members joins with probability cycle · batch_size / examples.
+
+    Args:
+        batch_size: expected number of examples in a step, > 0; cycle · batch_size is at most the number of examples.
+        cycle: number of groups, an integer ≥ 1; at least the number of bands of the noise. 1 is Poisson sampling.
+
+    Guarantee:
+        An example takes part in steps that are a multiple of `cycle` apart, each time independently. So it is in ⌈T/cycle⌉
+        Poisson-sampled releases, whichever its group; as groups are drawn independently of the other examples, every adjacency
+        is supported. A run that lost its groups continues at the next cycle with new ones, which costs nothing: the first
+        cycles and the later ones have ⌈T/cycle⌉ releases together.
+
+    Source:
+        Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to private training",
+        Algorithm 2 and Theorem 4.
+
+    >>> CyclicPoisson(batch_size=500, cycle=8).event(examples=50_000, noise_multiplier=1.7, count=250)
+    Event(sampling_rate=0.08, noise_multiplier=1.7, count=250, projections=None)
+    """
+
+    batch_size: float
+    cycle: int
+
+    def __post_init__(self) -> None:
+        positive("sampling.batch_size", self.batch_size, "It is the expected number of examples in a step.")
+        count("sampling.cycle", self.cycle, fix="It is the number of groups, at least the bands of the noise.")
+
+    def expected_batch_size(self, examples: int) -> float:
+        """Return the batch size."""
+        check_size(self.batch_size, examples)
+        if self.cycle * self.batch_size > examples:
+            raise InvalidArgumentError(
+                "sampling.cycle", self.cycle, f"at most examples / batch_size = {examples / self.batch_size:.4g}",
+                "A step takes its batch from one of that many groups.",
+            )  # fmt: skip
+        return float(self.batch_size)
+
+    def draws(self, examples: int, words: Words) -> Iterator[Indices]:
+        """Yield the draws of one cycle after the other, from the beginning of the first."""
+        groups, rate = below(self.cycle, examples, words), self._rate_in_group(examples)
+        while True:
+            for group in range(self.cycle):
+                chosen = distinct(binomial(examples, rate, uniform(words)), examples, words)
+                yield chosen[groups[chosen] == group]
+
+    def participation(self, examples: int, steps: int) -> int:
+        """Return the number of cycles that the first `steps` steps touch."""
+        return math.ceil(steps / self.cycle)
+
+    def pattern(self, examples: int, steps: int) -> Participation:
+        """Return that an example takes part at random, once per cycle, always at the same place."""
+        return Participation(steps, self.participation(examples, steps), self.cycle, self._rate_in_group(examples))
+
+    def resumes_at(self, step: int, examples: int) -> int:
+        """Return the first step of the first cycle that begins at or after `step`."""
+        return step + (1 - step) % self.cycle
+
+    def event(self, examples: int, noise_multiplier: float, count: int) -> Event:
+        """Return the event of `count` cycles with the same noise multiplier."""
+        return Event(self._rate_in_group(examples), noise_multiplier, count)
+
+    def events(self, examples: int, multipliers: Factors) -> tuple[Event, ...]:
+        """Return the events of the cycles, each with the smallest multiplier of its steps, equal ones merged."""
+        if not len(multipliers):
+            return ()
+        least = np.minimum.reduceat(multipliers, np.arange(0, len(multipliers), self.cycle))
+        values, counts = np.unique(least, return_counts=True)
+        return tuple(self.event(examples, float(value), int(number)) for value, number in zip(values, counts, strict=True))
+
+    def _rate_in_group(self, examples: int) -> float:
+        self.expected_batch_size(examples)
+        return min(1.0, self.cycle * self.batch_size / examples)

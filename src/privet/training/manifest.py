@@ -1,7 +1,7 @@
 """The manifest of a run: the parts that it was started with, compared before a resumed run changes or spends anything.
 
 `manifest.json` describes them in words that anybody may read: nothing in it depends on the contents of the data.
-`fingerprint.json`, which only its owner can read, tells other data, functions and frozen parameters by digests under a secret
+`fingerprint.json`, which only its owner can read, tells other data and frozen parameters by digests under a secret
 key that is in it too. Who can read it can test a guess of all compared entries at once; keep it like the data.
 """
 
@@ -17,12 +17,10 @@ import hmac
 import json
 import math
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -47,11 +45,8 @@ _MOST_LINES, _MOST_CHARACTERS = 8, 100
 # Bytes of the data, and of frozen parameters, that are compared, spread evenly: 10 ms, and all of a small data set.
 _BYTES = 2**24
 _LEAST = 2**12  # bytes of one frozen parameter
-# A loss built from another function holds it, and so on; deeper nesting is left out.
-_DEPTH = 4
 _DIFFERENCES = {
     "data": "data: the contents that the run was started with → other contents",
-    "functions": "loss, collate or average: the functions and numbers that they were built with → others",
     "division": "data: the division into units that the run was started with → another",
     "frozen": "model: the frozen parameters that the run was started with → others (checkpoints do not hold them: load the same "
     "weights, or build the model after the same torch.manual_seed)",
@@ -260,15 +255,12 @@ def fingerprint(parts: Parts, key: bytes | None = None) -> str:
         Without the key, the digests are indistinguishable from random bytes, so no guess of the data can be tested with them.
     """
     key = secrets.token_bytes(32) if key is None else key
-    average = [getattr(parts.average, name, None) for name in ("avg_fn", "multi_avg_fn")]
     texts = {
-        "functions": str([_canonical(function) for function in (parts.loss_fn, parts.collate, *average)]),
         "frozen": frozen_digest(parts.model),
         "division": getattr(parts.dataset, "division", None) if hasattr(parts.dataset, "rows_of_entries") else None,
     }
     digests = {name: None if text is None else hmac.new(key, text.encode(), "sha256").hexdigest() for name, text in texts.items()}
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    held = {"format": 2, "python": python, "key": key.hex(), "data": digest_data(key, parts.dataset), **digests}
+    held = {"format": 2, "key": key.hex(), "data": digest_data(key, parts.dataset), **digests}
     return json.dumps(held) + "\n"
 
 
@@ -282,8 +274,6 @@ def _compare(path: Path, parts: Parts) -> list[str]:
     except (DocumentError, ValueError, TypeError, KeyError):
         raise LedgerError(f"{path} is damaged; restore it, or remove it to resume without a comparison of the data") from None
     known = {name: digest for name, digest in before.items() if digest is not None}  # earlier versions kept less
-    if before.get("python") != now["python"]:  # compiled code differs between versions of Python
-        known.pop("functions", None)
     return [line for name, line in _DIFFERENCES.items() if name in known and known[name] != now[name]]
 
 
@@ -352,23 +342,3 @@ def _bytes_of(tensor: Tensor) -> bytes | memoryview:
     if not tensor.numel():
         return b""
     return memoryview(tensor.contiguous().cpu().view(torch.uint8).numpy()).cast("B")  # type: ignore[arg-type]
-
-
-def _canonical(value: object, depth: int = _DEPTH) -> str:
-    """Return a text for a function, with the numbers and functions that it was built with, the same in every process.
-
-    The code of a lambda is part of it; a function with a name may be improved between two sessions.
-    """
-    if isinstance(value, partial):
-        return f"partial({[_canonical(one, depth) for one in (value.func, *value.args, *value.keywords.items())]})"
-    value = getattr(value, "__func__", value)
-    if isinstance(value, FunctionType):
-        code = _canonical(value.__code__) if value.__name__ == "<lambda>" else value.__qualname__
-        held = [] if depth == 0 else [cell.cell_contents for cell in value.__closure__ or ()]
-        return f"{code}({[_canonical(one, depth - 1) for one in held if one is not value]})"
-    if isinstance(value, CodeType):
-        return f"code({value.co_code.hex()}, {value.co_names}, {_canonical(value.co_consts)})"
-    if isinstance(value, tuple | frozenset):  # the order of a set changes from process to process
-        texts = list(map(_canonical, value))
-        return f"({', '.join(texts if isinstance(value, tuple) else sorted(texts))})"
-    return repr(value) if isinstance(value, bool | int | float | str | bytes | None) else type(value).__qualname__
