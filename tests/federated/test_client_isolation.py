@@ -3,7 +3,6 @@
 import functools
 import itertools
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -98,52 +97,19 @@ def test_updates_that_depend_on_earlier_clients_are_refused():
         simulate(Applied(with_own_generator()))
 
 
-def test_statistics_of_a_module_in_a_list_are_those_of_one_client():
-    hidden = [nn.BatchNorm1d(4, momentum=0.5)]
-
-    def normalise(module, x):
-        hidden[0].train()(x)
-        return hidden[0].eval()(x)
-
-    simulate(Applied(normalise))
-    assert not hidden[0].running_mean.any()
-    assert hidden[0].training
-
-
-class Ranged(torch.autograd.Function):
-    """Scales by the largest number of the tensor that its batching rule is given: that of all clients."""
-
-    @staticmethod
-    def forward(x):
-        return x / x.abs().max()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-    @staticmethod
-    def vmap(info, in_dims, x):
-        return Ranged.apply(x), in_dims[0]
-
-
 SHARED = {
-    "a batching rule of its own": lambda module, x: Ranged.apply(x),
     "NumPy's generator": lambda module, x: x * float(np.random.rand()),
     "Python's generator": lambda module, x: x * random.random(),
 }
 
 
 @pytest.mark.parametrize("case", SHARED)
-def test_code_that_would_see_all_clients_or_share_their_numbers_trains_them_one_by_one(case):
+def test_code_that_would_share_random_numbers_trains_clients_one_by_one(case):
     model = Applied(SHARED[case])
     simulation = simulate(model, clients=[clients_of((4,))[0] for _ in range(3)])
     assert not simulation.vectorised
     updates = [gathered(simulation, told_by(model), [client])["head.weight"] for client in range(3)]
-    assert torch.equal(updates[0], updates[1]) == ("generator" not in case)
+    assert not torch.equal(updates[0], updates[1])
 
 
 def test_clients_that_would_differ_together_are_not_trained_together():
@@ -171,19 +137,6 @@ def test_a_client_belongs_to_one_entry():
     rows = TensorDataset(torch.randn(4, 4), torch.zeros(4, dtype=torch.long))
     with pytest.raises(InvalidArgumentError, match="occurs twice"):
         simulate(small_model(), clients=Users(ConcatDataset([rows, rows]), [0, 0, 1, 1, 2, 2, 3, 3], 2))
-
-
-def test_a_client_that_exits_contributes_zero():
-    def loss(model, batch):
-        if float(batch[0].detach().sum()) > 1e6:
-            sys.exit("Ann Smith")
-        return loss_fn(model, batch)
-
-    clients = clients_of()
-    clients[1] = (clients[1][0] + 1e7, clients[1][1])
-    found = gathered(simulate(small_model(), loss, clients), told_by(small_model()), [0, 1])
-    alone = gathered(simulate(small_model(), loss, clients), told_by(small_model()), [0])
-    assert all(torch.equal(found[name], alone[name]) for name in alone)
 
 
 def test_checkpointed_parts_run_again_with_the_parameters_of_their_step():

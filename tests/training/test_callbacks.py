@@ -137,16 +137,6 @@ def test_an_exception_ends_the_loop_and_loses_nothing(event, tmp_path):
     assert again.steps_spent == 6
 
 
-def test_callbacks_belong_to_a_session_and_are_not_stored(tmp_path):
-    first, second = Diary(), Diary()
-    with started(tmp_path) as training:
-        for step in training.releases(callbacks=[first]):
-            if step.number == 2:
-                break
-    resumed(tmp_path).run(callbacks=[second])
-    assert [step.number for step in first.steps + second.steps] == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_callback_may_save_and_take_steps_of_its_own(tmp_path):
     class Busy(Diary):
         def on_step(self, step):

@@ -172,23 +172,6 @@ def test_a_host_resumes_from_its_own_older_checkpoint(tmp_path, the_plan):
     assert read_history(tmp_path / "ledger")[0].spent == STEPS
 
 
-def test_steps_that_were_lost_with_the_process_stay_spent(tmp_path):
-    """Killed, so that a whole block of reserved steps was never returned."""
-    x = torch.randn(N, D)
-    first = Host(plan(steps=STEPS), x, tmp_path / "run")
-    first.run(until=2)
-    saved, releases = first.save(), first.training.releases()
-    next(releases)
-    files = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    (tmp_path / "killed").mkdir()
-    for name, content in files.items():
-        (tmp_path / "killed" / name).write_bytes(content)
-    again = Host(plan(steps=STEPS), x, tmp_path / "killed", saved)
-    spent = again.training.steps_spent
-    assert 3 <= spent < STEPS
-    assert [step.number for step in again.run()] == list(range(spent + 1, STEPS + 1))
-
-
 def test_going_back_within_a_process_returns_nothing():
     host = Host(PLANS["momentum"], torch.randn(N, D))
     host.run(until=4)

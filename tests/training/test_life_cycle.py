@@ -7,23 +7,12 @@ import threading
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, released, setup
+from one_layer import RATE, D, N, Probe, linear_loss, plan, setup
 from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import LedgerError
 from privet.ledger import read_history
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop])
-def test_plain_optimizers_and_schedulers_are_used_as_they_are(kind):
-    model = Probe()
-    optimizer = kind(model.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
-    training = privet.Training(plan(), model, linear_loss, optimizer, TensorDataset(torch.randn(N, D)), scheduler=scheduler)
-    training.run()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**3)
-    assert list(model.state_dict()) == ["w"]
 
 
 def test_a_directory_with_a_run_is_not_taken_over(tmp_path):
@@ -99,30 +88,6 @@ def test_progress_shows_nothing_where_there_is_no_terminal(capsys):
     assert training.steps_left == 0
     assert threading.active_count() >= 1
     assert capsys.readouterr().err == ""
-
-
-def test_a_step_says_nothing_about_the_data():
-    training = setup(plan(), torch.randn(N, D))
-    found = [{**step.measures(), "number": step.number, "total": step.total, "seconds": None} for step in training]
-    settings = {"learning_rate": RATE, "sensitivity": BOUND, "total": 3, "seconds": None}
-    assert found == [{"number": n, "epsilon": training.plan.epsilon(steps=n), **settings} for n in (1, 2, 3)]
-
-
-def test_a_resumed_run_goes_on_with_the_schedule(tmp_path):
-    x = torch.randn(N, D)
-    scheduled = plan(N, steps=4, multiplier=0.0, bound_schedule=privet.schedules.Table((1.0, 0.8, 0.3, 0.1)))
-    first = setup(scheduled, x, tmp_path / "run")
-    steps = iter(first)
-    next(steps), next(steps)
-    steps.close()
-    first.close()
-    model = Probe(D)
-    resumed = privet.Training.resume(
-        tmp_path / "run", model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x)
-    )
-    for factor in (0.3, 0.1):
-        expected = (x * (factor * BOUND / x.norm(dim=1, keepdim=True)).clamp(max=1)).sum(0)
-        torch.testing.assert_close(released(resumed), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_the_fixed_source_promises_nothing():

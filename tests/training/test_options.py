@@ -66,15 +66,6 @@ def test_a_directory_is_a_path_or_a_storage(wrap, tmp_path):
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "trained"
 
 
-def test_checkpoints_are_as_far_apart_as_the_storage_says(tmp_path):
-    training = setup(plan(steps=5), torch.randn(N, D), Storage(tmp_path, checkpoint_every=2))
-    found = []
-    for _ in training:
-        state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-        found.append(state["step"])
-    assert found == [0, 2, 2, 4, 4]
-
-
 def test_files_are_there_from_the_beginning_and_gone_if_the_run_is_refused(tmp_path):
     budget = privet.Budget.create(tmp_path / "budget", epsilon=1e-3, delta=1e-5, examples=N)
     with pytest.raises(BudgetExhaustedError):

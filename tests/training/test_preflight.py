@@ -2,7 +2,6 @@
 
 import functools
 import types
-from collections import namedtuple
 
 import pytest
 import torch
@@ -201,41 +200,9 @@ def test_a_collate_that_computes_with_each_example_is_not():
     assert not couples(lambda items: (stacked(items) * 2,), items)
     assert not couples(lambda items: (stacked(items) + torch.rand(len(items), D),), items)  # random numbers are not judged
     assert not couples(lambda items: 1 / 0, items)
+    assert not couples(lambda items: (items[0][0][None],), items)
+    assert not couples(lambda items: (stacked(items), [{"x": item[0] * 2} for item in items]), items)
     assert couples(mixed_up, items)
-
-
-def first_only(items):
-    return (items[0][0][None],)
-
-
-def listed(items):
-    return stacked(items), [{"x": item[0] * 2} for item in items], {"texts": ["a" for _ in items]}
-
-
-def crops(items):
-    return stacked(items), [part for item in items for part in (item[0], -item[0])]
-
-
-def sorted_list(items):
-    return [stacked(items)[i] for i in stacked(items).sum(1).argsort()]
-
-
-def mixed_first(items):
-    return (sum(item[0] for item in items)[None],)
-
-
-def mixed_beside_list(items):
-    return mixed_up(items)[0], [item[0] for item in items]
-
-
-@pytest.mark.parametrize(("collate", "found"), [
-    (first_only, False), (listed, False), (crops, False), (sorted_list, True),
-    (mixed_first, True), (mixed_beside_list, True),
-])  # fmt: skip
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_lists_with_an_entry_per_item_and_a_first_item_alone_are_not_mixed(collate, found, count):
-    """An item is one entry of such a list, whose structure is therefore another than that of one item's batch."""
-    assert couples(collate, [(torch.randn(D),) for _ in range(count)]) is (found and count > 1)
 
 
 DECODE = lambda text: text  # noqa: E731  # cannot be pickled
@@ -253,21 +220,6 @@ def test_objects_that_workers_cannot_send_are_refused(public):
     with pytest.raises(InvalidArgumentError, match=r"workers is 1.*cannot be pickled.*lambda.*Reading\(workers=0\)"):
         train(collate=collate, reading=privet.Reading(workers=1, **public))
     train(collate=collate, reading=privet.Reading(workers=0, **public))
-
-
-def test_containers_that_workers_cannot_send_are_refused():
-    """Their class is found by its name in a file, and one that is defined in a function is in none."""
-    pair = namedtuple("Pair", "x y")
-
-    def collate(items):
-        return pair(stacked(items), stacked(items))
-
-    def loss_fn(model, batch):
-        return linear_loss(model, (batch.x,))
-
-    with pytest.raises(InvalidArgumentError, match=r"workers is 1.*Pair.*at the top of a file"):
-        train(collate=collate, loss=loss_fn, reading=privet.Reading(workers=1))
-    train(collate=collate, loss=loss_fn, reading=privet.Reading(workers=0))
 
 
 ROWS = [{"x": [0.5, float(number), 0.25], "y": 0.5} if number < 3 else {"x": [1, 0, number], "y": 1} for number in range(N)]
