@@ -20,7 +20,7 @@ from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.accounting.rounding import format_up
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, count
-from privet.ledger import History, read_history, verify_anchor
+from privet.ledger import read_history, verify_anchor
 from privet.plan import Plan
 from privet.training import checkpoint
 from privet.training.callbacks import METRICS
@@ -148,16 +148,12 @@ def _check_no_run(directory: Path) -> None:
 
 def holds_run(directory: str | Path) -> bool:
     """Return whether a directory holds a run, so that `Training.resume` applies and a new `Training` is refused."""
-    saved = Path(directory) / checkpoint.NAME
-    return _has_record(Path(directory) / LEDGER) or (saved.exists() and saved.stat().st_size > 0)
-
-
-def _has_record(ledger: Path) -> bool:
-    """Return whether a ledger contains a complete record: a process killed while writing the first leaves part of a line."""
-    if not ledger.exists():
-        return False
-    with ledger.open("rb") as file:
-        return file.readline().endswith(b"\n")
+    saved, ledger = Path(directory) / checkpoint.NAME, Path(directory) / LEDGER
+    if ledger.exists():
+        with ledger.open("rb") as file:
+            if file.readline().endswith(b"\n"):  # a process that is killed while it writes the first record leaves part of it
+                return True
+    return saved.exists() and saved.stat().st_size > 0
 
 
 def prepare(directory: Path, plan: Plan, files: Mapping[str, str], private: Mapping[str, str]) -> None:
@@ -261,11 +257,16 @@ def verify(directory: Path) -> Verified:
     plan, path = read_plan(directory), directory / LEDGER
     history, tips, torn = read_history(path)
     history.check_plan(plan.to_dict(), plan.multipliers().tolist(), f"the ledger {path}", plan.queries)
-    completed = _completed(directory, history, tips)
+    saved, state = checkpoint.latest(directory)
+    if state is not None and (state["ledger"] not in tips or state["step"] > history.spent):
+        raise LedgerError(f"the checkpoint {saved} is newer than, or foreign to, the ledger: spent steps would not be counted")
     if history.facts.get("anchor") is not None:
         verify_anchor(Path(history.facts["anchor"]), history.run, tips.__contains__)
-    if history.facts.get("budget") is not None:
-        _check_budget(history)
+    if (recorded := history.facts.get("budget")) is not None:
+        share = Budget(Path(recorded["path"]), recorded["part"]).account().shares.get(history.run)
+        drawn = 0 if share is None else share.steps
+        if drawn < history.spent:
+            raise LedgerError(f"the budget {recorded['path']} counts {drawn} steps of a run that spent {history.spent}")
     return Verified(
         run=history.run,
         steps_spent=history.spent,
@@ -275,24 +276,6 @@ def verify(directory: Path) -> Verified:
         tip=tips[-1],
         sessions=history.sessions,
         torn=torn,
-        completed=completed,
+        completed=None if state is None else int(state["step"]),
         queries=tuple(history.queries),
     )
-
-
-def _completed(directory: Path, history: History, tips: tuple[str, ...]) -> int | None:
-    """Return the number of steps in the newest checkpoint, after checking that the ledger contains it and counts them."""
-    path, state = checkpoint.latest(directory)
-    if state is None:
-        return None
-    if state["ledger"] not in tips or state["step"] > history.spent:
-        raise LedgerError(f"the checkpoint {path} is newer than, or foreign to, the ledger: spent steps would not be counted")
-    return int(state["step"])
-
-
-def _check_budget(history: History) -> None:
-    recorded = history.facts["budget"]
-    share = Budget(Path(recorded["path"]), recorded["part"]).account().shares.get(history.run)
-    if history.spent and (share is None or share.steps < history.spent):
-        drawn = 0 if share is None else share.steps
-        raise LedgerError(f"the budget {recorded['path']} counts {drawn} steps of a run that spent {history.spent}")
