@@ -68,7 +68,7 @@ def test_the_attack_is_the_best_there_is_without_sampling(sigma, steps, delta):
     assert summed(1.0, sigma, steps, delta, "replace-one") <= gaussian.epsilon(2 * math.sqrt(steps) / sigma, delta) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("mu", "delta"), zip([1e3, 1e6, 1.001e6, 1e10, 1e20, 1e150], 2 * [1e-2, 1e-5, 1e-30], strict=True))
+@pytest.mark.parametrize(("mu", "delta"), [*zip([1e3, 1e6, 1.001e6, 1e10, 1e20, 1e150], 2 * [1e-2, 1e-5, 1e-30], strict=True)])
 def test_hardly_any_noise_has_an_answer_between_bounds_in_closed_form(mu, delta):
     """Half of the privacy loss is above its mean, µ²/2, so that no smaller ε has δ(ε) ≤ 1 %."""
     found = gaussian.epsilon(mu, delta)

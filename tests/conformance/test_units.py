@@ -102,10 +102,10 @@ def scaled(batch, factor):
     return pytree.tree_map(lambda leaf: leaf * factor if leaf.is_floating_point() else leaf, batch)
 
 
-@pytest.mark.parametrize(("case", "method"), zip(
+@pytest.mark.parametrize(("case", "method"), [*zip(
     cases.by_name("mlp", "tanh-cnn", "linear, few positions", "layer norm over positions", "mlp"),
     cycle(("ghost", "auto", "loop")),
-), ids=str)  # fmt: skip
+)], ids=str)  # fmt: skip
 def test_views_are_averaged_before_the_clip(case, method):
     """Three views of each example, the same for both sides; the loop averages their gradients independently."""
     model, batch, factors = case.model(torch.float64), case.batch(5, torch.float64), (1.0, 1.3, -0.4)

@@ -57,7 +57,7 @@ def test_no_gradient_is_longer_and_no_curvature_larger_than_declared(loss):
     assert 0.99 * loss.lipschitz <= longest <= loss.lipschitz + 1e-12
 
 
-@pytest.mark.parametrize(("loss", "regularisation"), zip(LOSSES, [0.05, 1.0, 20.0, 0.05], strict=True), ids=str)
+@pytest.mark.parametrize(("loss", "regularisation"), [*zip(LOSSES, [0.05, 1.0, 20.0, 0.05], strict=True)], ids=str)
 def test_no_example_adds_more_to_the_log_determinant_than_declared(loss, regularisation):
     most = 0.0
     for rows, targets, weights in examples(loss, 30):

@@ -133,7 +133,7 @@ def test_a_missing_public_fact_or_a_wrong_setting_is_named_before_anything_is_sp
 PRIVATE = [math.nan, math.inf, -math.inf, 1e300, None, "word", {"a": 1}, True, b"?", 1 + 2j, 10**400]
 
 
-@pytest.mark.parametrize(("cell", "make"), [*zip(PRIVATE, [classifier, regressor] * 6, strict=False)], ids=str)
+@pytest.mark.parametrize(("cell", "make"), [*zip(PRIVATE, [classifier, regressor] * 6, strict=False)])
 def test_no_cell_raises_or_changes_the_encoding_of_other_rows(make, cell):
     """A list holds the rows, whose types are mixed by one cell; neighbours differ in the features and the target of one row."""
     features, labels = rows(20)

@@ -38,7 +38,7 @@ def guarantee(**changes):
     return Guarantee(**{**values, **changes})
 
 
-@pytest.mark.parametrize(("accountant", "adjacency"), zip(DIRECTIONS, 3 * [*ADJACENCIES], strict=False))
+@pytest.mark.parametrize(("accountant", "adjacency"), [*zip(DIRECTIONS, 3 * [*ADJACENCIES], strict=False)])
 def test_the_prose_states_the_guarantee_and_how_it_was_computed(adjacency, accountant):
     prose = str(guarantee(adjacency=adjacency, accountant=accountant))
     expected = [
