@@ -161,7 +161,7 @@ def physical_batches(
         yield batch, packed.unpack()
 
 
-def _pack(read: tuple[PhysicalBatch, list[Group]]) -> tuple[PhysicalBatch, Packed]:
+def _pack(read: Any) -> tuple[PhysicalBatch, Packed]:
     return read[0], pack(read[1])
 
 
