@@ -424,16 +424,6 @@ def test_a_schema_for_users_or_another_task_is_refused(columns, task, make):
         make(schema=tables.Schema(columns, "y", task), feature_bounds=None, **public).fit(*rows())
 
 
-def test_what_would_void_the_guarantee_does_not_exist():
-    """Weights scale clipped gradients, and fits in parts or from earlier weights are trainings that no plan declares."""
-    features, labels = rows()
-    with pytest.raises(TypeError, match="sample_weight"):
-        classifier().fit(features, labels, sample_weight=np.ones(200))
-    for make in (classifier, regressor):
-        assert not hasattr(make(), "partial_fit")
-        assert "warm_start" not in make().get_params()
-
-
 @pytest.mark.parametrize("make", [classifier, regressor])
 def test_predictions_need_a_fit_and_the_same_number_of_features(make):
     features, _ = rows()

@@ -144,10 +144,7 @@ def _within_range(rule: NormRule, factor: float) -> float:
 
 
 def count_share(noise_multiplier: float, count_deviation: float, groups: int = 1) -> float:
-    """Return K·(σ/(2σ_b))²: the `share` of `AdaptiveQuantile` for σ_b, the deviation of each of K counts, in examples.
-
-    Source:
-        Andrew et al. 2021, Theorem 1.
+    """Return K·(σ/(2σ_b))², the `share` for the deviation σ_b of each of K counts, in examples (Andrew et al. 2021, Theorem 1).
     >>> round(1 / (1 - count_share(noise_multiplier=1.0, count_deviation=5.0)) ** 0.5, 6)
     1.005038
     """

@@ -125,11 +125,7 @@ class Rule(Part, ABC):
 
 @dataclass(frozen=True)
 class NormRule(Rule):
-    """A rule with one bound, whose weight is a function of one norm; layerwise and adaptive rules are built from these.
-
-    Args:
-        bound: clip bound C, in [1e-12, 1e12].
-    """
+    """A rule with one bound C, in [1e-12, 1e12], whose weight is a function of one norm; other rules are built from these."""
 
     bound: float
 

@@ -9,7 +9,6 @@ __all__ = [
 import csv
 import gzip
 import importlib
-import math
 import sys
 import zlib
 from array import array
@@ -296,7 +295,7 @@ def _header(names: list[str]) -> list[str]:
 def _looks_like_data(names: list[str]) -> bool:
     # Numbers are names only if they count the columns, as in a data frame whose features have no names.
     numbers = [name for name in names if _is_number(name)]
-    return bool(numbers) and (len(numbers) == len(names) or [*range(len(numbers))] != [_whole(name) for name in numbers])
+    return bool(numbers) and (len(numbers) == len(names) or [*map(str, range(len(numbers)))] != numbers)
 
 
 def _is_number(cell: str) -> bool:
@@ -305,10 +304,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _whole(cell: str) -> float:
-    return int(cell) if cell.isdecimal() else math.nan
 
 
 def _columns(header: list[str], rows: Iterator[list[str]]) -> tuple[dict[str, Words], int, int]:

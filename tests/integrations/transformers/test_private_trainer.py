@@ -163,20 +163,6 @@ def test_the_model_card_has_epsilon_beside_every_evaluation(tmp_path):
     assert host.state.log_history == logged
 
 
-def test_metrics_go_where_report_to_says(tmp_path, monkeypatch):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "board"))
-    trainer(tmp_path, report_to=["tensorboard"]).train()
-    board = EventAccumulator(str(tmp_path / "board"))
-    board.Reload()
-    assert [round(one.value, 3) for one in board.Scalars("train/epsilon")] == [
-        round(make_plan().epsilon(steps=step), 3) for step in (1, 2, 3, 4, 5, 6, 6)
-    ]
-    assert not {"train/loss", "train/grad_norm", "train/train_loss"} & set(board.Tags()["scalars"])
-
-
 @pytest.mark.parametrize(("reentrant", "adapted"), [(False, True), (True, False)])
 def test_activation_checkpointing_of_both_kinds(tmp_path, reentrant, adapted):
     model = lora() if adapted else llama()

@@ -6,7 +6,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
-from tiny_trainings import LONGEST, Sequences, arguments, llama, make_plan, pad, trainer
+from tiny_trainings import Sequences, arguments, llama, make_plan, pad, trainer
 from transformers import Trainer, TrainingArguments
 
 import privet
@@ -178,23 +178,3 @@ def test_searches_and_trainers_without_a_plan_are_refused(tmp_path):
         trainer(tmp_path).hyperparameter_search()
     with pytest.raises(InvalidArgumentError, match="plan is 'dict'"):
         trainer(tmp_path, plan={"epsilon": 3})
-
-
-def test_sequences_are_padded_to_public_lengths(tmp_path):
-    """A collate function that can pad is told to, so that examples of several lengths share a pass."""
-    from transformers import DataCollatorForTokenClassification
-
-    class Tokenizer:
-        padding_side, model_input_names, pad_token_id = "right", ["input_ids"], 0
-
-        def pad(self, rows, padding, max_length=None, pad_to_multiple_of=None, return_tensors=None, **others):
-            length = -(-max(len(row["input_ids"]) for row in rows) // (pad_to_multiple_of or 1)) * (pad_to_multiple_of or 1)
-            ids = [row["input_ids"] + [0] * (length - len(row["input_ids"])) for row in rows]
-            return {"input_ids": torch.tensor(ids)}
-
-    collate = DataCollatorForTokenClassification(Tokenizer())
-    host = PrivateTrainer(llama(), arguments(tmp_path), collate, Sequences(), plan=make_plan(1))
-    _, private, _ = host._private_parts()
-    assert {private([row])["input_ids"].shape for row in Sequences().rows} == {(1, 16)}
-    assert collate.pad_to_multiple_of is None
-    assert LONGEST < 16

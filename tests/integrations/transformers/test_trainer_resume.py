@@ -121,15 +121,6 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_pat
     assert not torch.equal(follow.weights[2], follow.weights[3])
 
 
-def test_a_run_that_spent_everything_ends_without_another_update(tmp_path):
-    interrupted(tmp_path, STEPS)
-    follow = Follow()
-    host = hosted(tmp_path, follow)
-    host.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert host.state.global_step == host.training.steps_spent == STEPS
-    assert torch.equal(follow.weights[4], follow.weights[8])
-
-
 def test_a_used_ledger_is_no_place_for_a_new_run(tmp_path):
     interrupted(tmp_path, 6)
     with pytest.raises(LedgerError, match="ledger holds a run already; continue it by train"):
