@@ -11,8 +11,10 @@ from dataclasses import replace
 
 import pytest
 import small
+import torch
 from drawings import numbers
 
+from privet._utils import malloc
 from privet.cli import main
 from privet.errors import InvalidArgumentError, PrivetError
 from privet_experiments import RECIPES, Chart, Claim, Extent, PublishedNumber, Records, finished_runs, judge, reproduce
@@ -355,3 +357,11 @@ def test_runs_without_the_studies_asked_for_are_not_done(all_runs):
     assert (
         done(small.recipe(studies=("norms",)), Records(all_runs / "runs.jsonl")) == 2
     )  # those of the second seed, which nobody studies
+
+
+def test_a_process_begins_with_its_threads_and_keeps_what_runs_free(monkeypatch):
+    called = []
+    monkeypatch.setattr(malloc, "keep_freed_memory", lambda: called.append("memory"))
+    monkeypatch.setattr(torch, "set_num_threads", called.append)
+    workers._begin(3)
+    assert called == [3, "memory"]

@@ -99,29 +99,19 @@ def kernel(*rows):
     return TangentKernel(torch.tensor(rows, dtype=torch.float64))
 
 
-def test_flat_clipping_keeps_eigenvalues_and_may_lose_the_quadratic_form():
-    # Fact A.1: a positive definite matrix times a positive diagonal one.
-    product = TangentKernel(kernel((1, 1), (1, 2)).matrix @ torch.diag(torch.tensor([1.0, 0.1]).double()))
-    x = torch.tensor([1.0, -2.0]).double()
-    assert float(x @ product.matrix @ x) == pytest.approx(-0.4)
-    assert not product.symmetric
-    assert not product.positive_in_quadratic_form
-    assert product.positive_in_eigenvalues
-
-
-def test_positive_eigenvalues_do_not_make_a_quadratic_form_positive():
-    # Fact A.2, with eigenvalues (7 ± 3√5)/2.
-    matrix = kernel((-1, 3), (-3, 8))
-    assert matrix.smallest_real == pytest.approx((7 - 3 * 5**0.5) / 2)
-    assert matrix.smallest_quadratic == pytest.approx(-1)
-
-
-def test_positive_quadratic_forms_do_not_make_eigenvalues_real():
-    # Fact A.3, with eigenvalues 1 ± i, whose real part is positive all the same.
-    matrix = kernel((1, 1), (-1, 1))
-    assert matrix.smallest_quadratic == pytest.approx(1)
-    assert matrix.smallest_real == pytest.approx(1)
-    assert torch.linalg.eigvals(matrix.matrix).imag.abs().min() == pytest.approx(1)
+@pytest.mark.parametrize(("rows", "smallest_real", "smallest_quadratic"), [
+    (((1, 0.1), (1, 0.2)), 0.6 - 0.26**0.5, None),  # Fact A.1: a positive definite matrix times a positive diagonal one
+    (((-1, 3), (-3, 8)), (7 - 3 * 5**0.5) / 2, -1),  # Fact A.2
+    (((1, 1), (-1, 1)), 1, 1),  # Fact A.3: the eigenvalues are 1 ± i
+])  # fmt: skip
+def test_quadratic_form_and_eigenvalues_may_differ_in_sign(rows, smallest_real, smallest_quadratic):
+    matrix = kernel(*rows)
+    assert not matrix.symmetric
+    assert matrix.smallest_real == pytest.approx(smallest_real)
+    assert matrix.positive_in_eigenvalues
+    if smallest_quadratic is not None:
+        assert matrix.smallest_quadratic == pytest.approx(smallest_quadratic)
+    assert matrix.positive_in_quadratic_form == (smallest_quadratic == 1)
 
 
 @pytest.mark.parametrize(("corner", "positive"), [(7 / 9, True), (0.7, False), (8 / 9, True)])
@@ -132,9 +122,3 @@ def test_layerwise_clipping_may_lose_the_eigenvalues_too(corner, positive):
     matrix = TangentKernel(first + second)
     assert matrix.positive_in_eigenvalues is positive
     assert (abs(matrix.smallest_real) < 1e-9) is (corner == 7 / 9)
-
-
-def test_results_say_that_they_are_not_private(problem):
-    for found in (tangent_kernel(*problem), loss_slope(*problem)):
-        assert "NOT PRIVATE: computed from raw gradients" in f"{found} {found!r}"
-        assert found.private is False
