@@ -112,7 +112,7 @@ CORE = [
            DRAWS),
     Mutant("hooks see the gradient of an example accumulate", "loop._set_aside_gradients",
            "if hooks:\n    tensor._post_accumulate_grad_hooks = OrderedDict()", "if False:\n    pass",
-           among("test_reentrant_checkpoints", "test_hooks_that_wait_for_a_gradient_do_not_run_and_stay")),
+           among("test_loop", "test_hooks_that_wait_for_a_gradient_do_not_run_and_stay")),
     Mutant("tables are renormalised", "GuardedCalls._check_call",
            "if func in _RENORMALISING and", "if func in () and",
            among("test_calls", "test_tables_are_not_renormalised")),

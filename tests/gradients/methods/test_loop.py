@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from privet._utils.randomness import preserve_generators
-from privet.gradients import per_example_gradients
+from privet.gradients import per_example_gradients, per_example_norms
 from privet.gradients.core.examples import split_batch, stack
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.engine import Engine
@@ -103,3 +103,20 @@ def test_writes_to_an_input_are_discarded_at_the_next_parameters():
         lambda m, x: m(x.mul_(2)).sum(1), lambda m, x: m(x * 2).sum(1),
     ))  # fmt: skip
     assert torch.equal(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("method", ["auto", "loop"])
+def test_hooks_that_wait_for_a_gradient_do_not_run_and_stay(method):
+    """Reentrant checkpoints need a backward pass that fills `.grad`, whose effects are undone."""
+    model, seen = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)), []
+
+    def losses(model, x):
+        return model[1](checkpoint(model[0], x.clone().requires_grad_(), use_reentrant=True).tanh()).square().sum(1)
+
+    model[0].weight.register_post_accumulate_grad_hook(lambda parameter: pytest.fail("the gradient of an example is seen"))
+    per_example_norms(model, losses, torch.randn(3, 3), method=method)
+    model[1].weight.register_post_accumulate_grad_hook(lambda parameter: seen.append(parameter.grad.norm()))
+    model[0].weight._post_accumulate_grad_hooks.clear()
+    losses(model, torch.randn(3, 3)).sum().backward()
+    assert len(seen) == 1
