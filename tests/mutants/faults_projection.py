@@ -14,7 +14,7 @@ MUTANTS = [
            "for name, grad in tape.grads.items()", "for name, grad in list(tape.grads.items())[:1]",
            PROJECTIONS("test_contributions_of_a_network_follow_the_law")),
     Mutant("every batch has directions of its own", "Clipper.clip",
-           "self.groups, self.directions)) for", "self.groups, Directions())) for",
+           "self.groups, self.directions))]", "self.groups, Directions()))]",
            PROJECTIONS("test_steps_are_those_of_the_paper_in_physical_batches_of_any_size")),
     Mutant("an estimate that is not finite is a weight", "clip_projected",
            "sum_precisely(formed, groups, weights)", "sums",

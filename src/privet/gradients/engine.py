@@ -79,10 +79,11 @@ class Clipper:
     def clip(self, index: Tensor, whole: Tape) -> list[Part]:
         """Return the clipped sums of the examples at some positions; the tape is consumed."""
         tape = whole if self.masks is None else whole.mask(self.masks)
-        split = [(index, tape)] if self.subspace is None else [(index[where], one) for where, one in self.subspace.split(tape)]
+        if self.subspace is not None:
+            return [(index[where], *clip(one, self.rule, self.groups)) for where, one in self.subspace.split(tape)]
         if self.directions is not None and isinstance(self.rule, Projected):
-            return [(where, *clip_projected(one, self.rule, self.groups, self.directions)) for where, one in split]
-        return [(where, *clip(one, self.rule, self.groups)) for where, one in split]
+            return [(index, *clip_projected(tape, self.rule, self.groups, self.directions))]
+        return [(index, *clip(tape, self.rule, self.groups))]
 
 
 @dataclass(eq=False)

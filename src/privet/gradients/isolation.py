@@ -82,6 +82,7 @@ _MODES: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
         for name in ("_cache", "_cache_enabled")
     ),
 )
+_READ_MODES = tuple(read for read, _ in _MODES)
 
 
 class Snapshot:
@@ -386,7 +387,7 @@ class Guard:
         last, self._last, outer = self._last, None, self._current  # a pass inside this one finds another state
         found = last if last is not None and last.is_current() else Snapshot(*self._roots)
         shared = [] if _CONSTANT.issuperset(map(type, held)) else [Snapshot(*held)]
-        modes = [(read(), write) for read, write in _MODES]
+        modes = list(map(operator.call, _READ_MODES))
         self._current, self._places = found, None
         try:
             # Examples after the one that computed a cached weight would have no gradient through it.
@@ -396,7 +397,7 @@ class Guard:
         finally:
             for each in (found, *shared):
                 self.created |= each.restore()
-            for value, write in modes:
+            for value, (_, write) in zip(modes, _MODES, strict=True):
                 write(value)
             self._current, self._last, self._places = outer if last is None else found, found, None
 

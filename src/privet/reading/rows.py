@@ -183,15 +183,16 @@ class TensorTable:
         """Return these entries: each holds its rows `tensor[i : i + 1]`."""
         row = torch.from_numpy(indices if self.row is None else self.row[indices])
         place = None if self.place is None else torch.from_numpy(self.place[indices])
-        leaves = [_gather(column, place, row).unsqueeze(1) for column in zip(*self.tables, strict=True)]
+        if place is None:
+            leaves = [column.index_select(0, row).unsqueeze(1) for column in self.tables[0]]
+        else:
+            leaves = [_gather(column, place, row).unsqueeze(1) for column in zip(*self.tables, strict=True)]
         examples = Examples(tuple(leaves), (True,) * len(leaves), self.tree, len(indices), owns_memory=True)
         return [Group(torch.arange(len(indices), device="cpu"), examples)]
 
 
-def _gather(tensors: Sequence[Tensor], place: Tensor | None, row: Tensor) -> Tensor:
+def _gather(tensors: Sequence[Tensor], place: Tensor, row: Tensor) -> Tensor:
     """Return rows of the tensors at these places."""
-    if place is None:
-        return tensors[0].index_select(0, row)
     found = tensors[0].new_empty(len(row), *tensors[0].shape[1:])
     for one in place.unique().tolist():
         here = place == one

@@ -119,14 +119,14 @@ class GeneratorWatch:
     """Detects draws from the global generators; use it inside `preserve_generators`."""
 
     def __init__(self) -> None:
-        self._python, self._torch, self._has_numpy_advanced = random.getstate(), _read_torch(), watch_numpy_generator()
+        self._torch = list(map(_read_state, torch_generators()))
+        self._python, self._has_numpy_advanced = random.getstate(), watch_numpy_generator()
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        states = _read_torch()  # a device that came into use added one
+        states = list(map(_read_state, torch_generators()))  # a device that came into use added one
         drawn = len(states) != len(self._torch) or not all(map(torch.equal, states, self._torch))
         return drawn or random.getstate() != self._python or self._has_numpy_advanced()
 
 
-def _read_torch() -> list[Tensor]:
-    return list(map(torch.Generator.get_state, torch_generators()))
+_read_state = torch.Generator.get_state

@@ -191,8 +191,8 @@ class Recorder:
             record: (x, gradient of the output) → None; records the gradients of the parameters.
         """
         plain = [p.detach() if id(p) in self.leaves else p for p in parameters]  # type: ignore[union-attr]
-        found: Tensor = self.apply(_Map, x, compute, pull_back, record, *plain)
-        return found
+        base: Any = _Map if _is_transformed() else super(torch.autograd.Function, _Map)  # as in `apply`
+        return base.apply(self.anchor, x, compute, pull_back, record, *plain)  # type: ignore[no-any-return]
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Apply dropout to rows (B·n, …), with independent draws for each example, below vmap."""

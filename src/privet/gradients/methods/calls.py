@@ -91,7 +91,7 @@ class GuardedCalls(TorchFunctionMode):
             if not _INERT.issuperset(map(type, (*args, *options.values()))) and name not in HOOKS:
                 args, options = tuple(map(self._replace, args)), {key: self._replace(x) for key, x in options.items()}
             written: Sequence[Tensor] = ()
-            if _is_watched(func, name) or "out" in options or "inplace" in options:
+            if _is_watched(func, name) or options.get("inplace") or options.get("out") is not None:
                 written = _find_written(name, args, options)
                 self._check_call(func, name, args, options, written)
                 if isinstance(func, HigherOrderOperator):
