@@ -41,7 +41,7 @@ def add_noise(total: Tensor, normals: Tensor, cells: float, grid: float, unit: f
     """Round sum and noise to the grid separately, and write their sum in other units.
 
     `released` = (round(normals · cells) + round(total / grid)) · unit, computed in float64. The sum is of any dtype and device,
-    the normals are float64 on the CPU and stay. The grid is a power of two; the unit is it over a public number.
+    the normals are float64 on the CPU and stay. The grid is a power of two, and the unit the grid over a number.
     """
     noise = normals.to(total.device, copy=True).mul_(cells).round_()
     released.copy_(total.to(torch.float64, copy=True).div_(grid).round_().add_(noise).mul_(unit))

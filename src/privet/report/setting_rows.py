@@ -25,7 +25,7 @@ _DEFAULT_NAMES = {"bound": "clipping bound"}
 def flatten(settings: Mapping[str, Any], defaults: Container[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield (name, value) of each setting that is set, depth first, without the version of the file format.
 
-    The `kind` of a nested object becomes the value of the object itself. Settings in `defaults` were given by nobody.
+    The `kind` of a nested object becomes the value of the object itself. Values of `defaults`, which nobody gave, say so.
     """
     for path, value in _leaves(settings, ()):
         name = _NAMES.get(path, path)

@@ -195,7 +195,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         return training
 
     def adopt(self, prepared: Preparation, training: Training, guarantee: SelectionGuarantee | None = None) -> Any:
-        """Take over the model of a finished training, and return the estimator; `guarantee` may cover the choice of it, too."""
+        """Take over the model of a finished training, and return the estimator; `guarantee` covers its choice, too."""
         self.schema_ = prepared.schema
         self.plan_ = training.plan
         self.model_ = training.model.eval()

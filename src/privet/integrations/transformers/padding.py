@@ -141,7 +141,7 @@ def padding_changes(model: nn.Module, loss_fn: LossFunction, collate: Collate, r
 
 
 def check_longest(name: str, model: nn.Module, loss_fn: LossFunction, collate: Collate, rows: tuple[Any, Any]) -> None:
-    """Refuse a length that the model cannot take, which examples of that length could not contribute with.
+    """Refuse a length that the model cannot take: examples of that length would contribute nothing.
 
     `name` is the argument that says it; `rows` are made-up: a short one, and one of that length.
     """

@@ -94,7 +94,7 @@ class Correlated(NoiseMechanism):
 
     @abstractmethod
     def event(self, planned: Participation, taken: Participation) -> Event:
-        """Return the event of the first steps together, which examples `taken` part in; `planned` is for all steps."""
+        """Return the event of the first steps together; examples take part in them as `taken` says, in all steps as `planned`."""
 
     @abstractmethod
     def spread(self, steps: int) -> Factors:

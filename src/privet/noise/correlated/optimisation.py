@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["optimise_bands", "optimise_buffers"]
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ _LOGITS, _LOGARITHMS = (-8.0, 18.0), (-12.0, 1.0)  # of decays and scales
 _STARTS = 4000  # coefficients to which the first guess of buffers is fitted
 
 
-@lru_cache(maxsize=64)
 def optimise_bands(bands: int, workload: Workload, separation: int, times: int) -> tuple[float, ...]:
     """Return the coefficients of the banded strategy with the least error at a given sensitivity: norm 1, decreasing, ≥ 0.
 
@@ -52,7 +51,6 @@ def optimise_bands(bands: int, workload: Workload, separation: int, times: int) 
     return tuple((start / np.linalg.norm(start)).tolist())
 
 
-@lru_cache(maxsize=64)
 def optimise_buffers(
     buffers: int, workload: Workload, separation: int, times: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -6,9 +6,10 @@ __all__ = ["Banded", "BufferedToeplitz"]
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from privet.noise.base import Participation
 from privet.noise.correlated.correlated import Correlated
 from privet.noise.correlated.optimisation import optimise_bands, optimise_buffers
 from privet.noise.correlated.past_toeplitz import PastBands, PastBuffers
-from privet.noise.correlated.strategies import Array, Bands, Buffers, Strategy, Workload, iterates, squared_sensitivity
+from privet.noise.correlated.strategies import Array, Bands, Buffers, Strategy, iterates, squared_sensitivity
 from privet.noise.past import PastNoise
 from privet.schedules import Constant, Factors, Schedule, factors_of
 
@@ -162,8 +163,8 @@ class Banded(Toeplitz):
             return self.check_strategy(planned.steps)
         apart = planned.rate < 1 or planned.separation >= self.bands  # the sensitivity then is that of one participation
         separation, times = (self.bands, 1) if apart else (planned.separation, planned.times)
-        workload = _workload(planned.steps, self.momentum, self.learning_rate)
-        found = optimise_bands(self.bands, workload, separation, times)
+        sgd = planned.steps, self.momentum, self.learning_rate
+        found: tuple[float, ...] = _optimise(optimise_bands, self.bands, *sgd, separation, times)
         return replace(self, coefficients=found + (0.0,) * (self.bands - len(found))).check_strategy(planned.steps)
 
     def begin(self, planned: Participation) -> PastBands:
@@ -238,8 +239,8 @@ class BufferedToeplitz(Toeplitz):
         assert planned is not None
         if self.decays is not None:
             return self.check_strategy(planned.steps)
-        workload = _workload(planned.steps, self.momentum, self.learning_rate)
-        decays, scales = optimise_buffers(self.buffers, workload, planned.separation, planned.times)
+        sgd = planned.steps, self.momentum, self.learning_rate
+        decays, scales = _optimise(optimise_buffers, self.buffers, *sgd, planned.separation, planned.times)
         return replace(self, decays=decays, scales=scales).check_strategy(planned.steps)
 
     def begin(self, planned: Participation) -> PastNoise:
@@ -264,5 +265,9 @@ def _numbers(name: str, given: object, below: float) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def _workload(steps: int, momentum: float, learning_rate: Schedule) -> Workload:
-    return iterates(steps, momentum, factors_of("noise.learning_rate", learning_rate, steps))
+def _optimise(
+    find: Callable[..., Any], number: int, steps: int, momentum: float, rates: Schedule, separation: int, times: int
+) -> Any:
+    """Return what `find` optimises for SGD. The result is small and kept; its workload may be large."""
+    workload = iterates(steps, momentum, factors_of("noise.learning_rate", rates, steps))
+    return find(number, workload, separation, times)
