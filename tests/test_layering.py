@@ -59,7 +59,7 @@ SUBLAYERS = {
     ],
     "privet.accounting": [
         "rounding", "root_finding", "privacy_unit", "events", "classic", "rdp",
-        "pld", "coverage", "queries", "composition",
+        "pld", "queries", "composition",
         "guarantee",
     ],
     "privet.audit": [

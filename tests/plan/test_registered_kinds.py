@@ -72,17 +72,6 @@ class Mean(momentum.Momentum):
 
 
 @dataclass(frozen=True)
-class Slow(momentum.Momentum):
-    """An average of every example's gradients, with a weight that has another name."""
-
-    speed: float
-
-    @property
-    def averaging(self):
-        return self.speed
-
-
-@dataclass(frozen=True)
 class Striped(sparsification.Sparsification):
     """Leaves out every second coordinate of a parameter, from the second mask on."""
 
@@ -209,27 +198,6 @@ def test_the_optimizer_receives_the_result_of_a_registered_momentum():
             parameter.grad = direction.clone()
         optimizer.step()
         past = [now]
-
-
-def test_registered_per_example_averages_need_full_batches():
-    silent = {"sampling": sampling.FullBatch(), "noise": noise.Gaussian(0.0, non_private=True)}
-    own, other = released(plan(**silent, momentum=Slow(0.4))), released(plan(**silent, momentum=momentum.PerExample(0.4)))
-    assert all(map(torch.equal, own, other))
-    with pytest.raises(InvalidArgumentError, match=r"^momentum is 'Slow'.*full batches"):
-        plan(momentum=Slow(0.4))
-    with pytest.raises(InvalidArgumentError, match=r"^clipping is .*exact norms with momentum\.Slow"):
-        plan(sampling=sampling.FullBatch(), momentum=Slow(0.4), clipping=clipping.Projected(clipping.Flat(0.7), 30))
-
-
-def test_averages_and_what_is_saved_are_not_one_momentum():
-    @dataclass(frozen=True)
-    class Both(Slow):
-        @property
-        def coefficients(self):
-            return (0.5,)
-
-    with pytest.raises(InvalidArgumentError, match=r"^momentum is .*without past parameter sets"):
-        plan(sampling=sampling.FullBatch(), momentum=Both(0.4))
 
 
 def test_a_part_may_refuse_a_combination():

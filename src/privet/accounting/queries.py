@@ -7,6 +7,9 @@ __all__ = [
     "DEFAULT_ACCOUNTANT",
     "DIRECTIONS",
     "Accountant",
+    "accountants_of",
+    "as_accounted",
+    "check_covered",
     "composed_delta",
     "composed_deltas",
     "composed_epsilon",
@@ -28,12 +31,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from privet.accounting import pld, rdp
 from privet.accounting.classic import composition_theorems, edgeworth, gaussian
-from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import (
     ADJACENCIES,
     BallsInBinsEvent,
+    EpsilonDeltaEvent,
     Event,
+    FixedSizeEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
     Release,
+    ShuffledEvent,
+    TruncatedPoissonEvent,
     as_if_poisson,
     check_query,
     merge,
@@ -66,9 +74,62 @@ DIRECTIONS: dict[str, str] = {name: accountant.direction for name, accountant in
 DEFAULT_ACCOUNTANT = "pld"
 
 
+_NEIGHBOURS_FIX = {
+    Event: "Both norms of a replaced example are estimated from the same projections, and no bound for that case is known; use "
+    "exact norms (projections=None).",
+    FixedSizeEvent: "The inclusion probability depends on the number of examples; use Poisson sampling to protect membership.",
+    TruncatedPoissonEvent: "Whether an example is dropped depends on the others; use Poisson sampling, without truncation.",
+    LaplaceEvent: "No bound for replacing is known if samples get Laplace noise; use sampling_rate=1, or another adjacency.",
+    RandomizedResponseEvent: "It hides what an example answers, not that it answers.",
+    ShuffledEvent: "Removing one example changes the batches of all others. Use BallsInBins, in which no example's step depends "
+    "on the others, or Poisson sampling.",
+}
+_ONLY_PLD_FIX = {
+    Event: "Rényi divergences under estimated norms are infinite at every order.",
+    FixedSizeEvent: "No other accountant has a bound for samples of fixed size.",
+    TruncatedPoissonEvent: "No other accountant has a bound for truncated samples.",
+    LaplaceEvent: "Other accountants have bounds for Laplace noise without sampling only, or for Gaussian noise only.",
+    RandomizedResponseEvent: "The other accountants have bounds for Gaussian noise only.",
+    EpsilonDeltaEvent: "Rényi divergences are infinite unless δ = 0; other accountants have bounds for Gaussian noise only.",
+}
 # Schedules with more distinct multipliers than the first are solved with multipliers rounded down to this many per factor of two.
 _SOLVED_EXACTLY, _SOLVED_PER_OCTAVE, _GUESSED_PER_OCTAVE = 48, 32, 8
 _PRECISION_OF_MANY, _PRECISION_OF_GUESSES = 2e-4, 1e-3
+
+
+def check_covered(events: Sequence[Release], adjacency: str, accountant: str) -> None:
+    """Refuse adjacencies and accountants without a known bound for these events; the error names the fix."""
+    for event in events:
+        name = _name(event)
+        if adjacency not in event.adjacencies:
+            allowed = " or ".join(repr(word) for word in event.adjacencies)
+            raise InvalidArgumentError("adjacency", adjacency, f"{allowed} for {name}", _NEIGHBOURS_FIX[type(event)])
+        if accountant not in accountants_of(event):
+            allowed = " or ".join(repr(word) for word in accountants_of(event))
+            raise InvalidArgumentError("accountant", accountant, f"{allowed} for {name}", _ONLY_PLD_FIX[type(event)])
+
+
+def as_accounted(events: Iterable[Release], adjacency: str, accountant: str) -> tuple[Release, ...]:
+    """Return the events in the form that the accountant takes, equal ones merged.
+
+    Only "pld" accounts for amplification by random allocation, and not for replacing: that changes two examples, and the proof
+    that the density ratio is an average of independent ratios holds for one.
+    """
+    return merge(events, amplified=accountant == "pld" and adjacency != "replace-one")
+
+
+def accountants_of(event: Release) -> tuple[str, ...]:
+    """Return the accountants that cover this kind of release."""
+    if isinstance(event, (ShuffledEvent, BallsInBinsEvent)) or (isinstance(event, Event) and event.projections is None):
+        return tuple(ACCOUNTANTS)
+    if rdp.covers(event):
+        return ("pld", "rdp") if isinstance(event, FixedSizeEvent) else ("pld", "rdp", "moments")
+    return ("pld",)
+
+
+def _name(event: Release) -> str:
+    projected = isinstance(event, Event) and event.projections is not None
+    return "norms estimated by projections" if projected else type(event).__name__.removesuffix("Event") or "Poisson"
 
 
 def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str = "add-remove", accountant: str = "pld") -> float:

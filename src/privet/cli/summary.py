@@ -13,7 +13,7 @@ from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli.options import RunOptions
 from privet.cli.output import answer
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
-from privet.evaluation.plain import to_plain
+from privet.evaluation.bins import to_plain
 from privet.federated import Communication
 from privet.plan import Plan
 from privet.report.headline import headline, list_estimates, list_released

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BINS", "BinTable", "class_wise", "equal_mass", "equal_width", "tabulate", "top_label"]
+__all__ = ["BINS", "BinTable", "class_wise", "equal_mass", "equal_width", "tabulate", "to_plain", "top_label"]
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privet.errors import InvalidArgumentError, count
-from privet.evaluation.plain import to_plain
 
 BINS = 15
 # Distance from [0, 1] that rounding in single precision may cause.
@@ -200,3 +199,14 @@ def _column(name: str, values: ArrayLike) -> NDArray[np.float64]:
 
 def _is_increasing(values: Sequence[float]) -> bool:
     return len(values) >= 2 and all(low < high for low, high in pairwise(values))
+
+
+def to_plain(value: Any) -> Any:
+    """Return the value with tuples as lists, and infinity and NaN, which standard JSON lacks, as strings that float() reads."""
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

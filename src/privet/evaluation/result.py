@@ -10,8 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Self
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation.bins import BinTable
-from privet.evaluation.plain import to_plain
+from privet.evaluation.bins import BinTable, to_plain
 
 Intervals = Mapping[str, tuple[float, float]]
 

@@ -11,12 +11,11 @@ import numpy as np
 
 from privet import accounting
 from privet._utils.registry import foreign_kinds
-from privet.accounting.coverage import accountants_of
 from privet.accounting.events import Release
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import LIBRARIES, NOT_COVERED, Guarantee, find_versions, promise_for
 from privet.accounting.privacy_unit import find_unit
-from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, resolution
+from privet.accounting.queries import ACCOUNTANTS, DEFAULT_ACCOUNTANT, accountants_of, resolution
 from privet.accounting.rounding import format_up
 from privet.clipping.rules import unbounded
 from privet.noise import SOURCES, Correlated

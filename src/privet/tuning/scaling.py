@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Setting", "diagonal"]
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -40,21 +40,6 @@ class Setting:
         return self.learning_rate * self.bound * self.noise_multiplier / (1 - self.momentum)
 
 
-def _sgd(base: Setting, other: Setting) -> float:
-    """Return the learning rate that keeps the noise constant."""
-    return base.learning_rate * base.noise_multiplier * base.bound * (1 - other.momentum) / (
-        other.noise_multiplier * other.bound * (1 - base.momentum)
-    )  # fmt: skip
-
-
-def _adam(base: Setting, other: Setting) -> float:
-    """Return the learning rate unchanged: Adam divides by the size of its input, noise included."""
-    return base.learning_rate
-
-
-_RATES: dict[str, Callable[[Setting, Setting], float]] = {"sgd": _sgd, "adam": _adam}
-
-
 def diagonal(
     base: Setting,
     *,
@@ -84,9 +69,11 @@ def diagonal(
     C=1 µ=0.5: η=0.5
     C=1 µ=0.9: η=0.1
     """
-    rate = _RATES[choice("optimizer", optimizer, _RATES)]
+    choice("optimizer", optimizer, ("sgd", "adam"))
     combinations = product(bounds or (base.bound,), momenta or (base.momentum,), noise_multipliers or (base.noise_multiplier,))
     settings = (
         replace(base, bound=bound, momentum=momentum, noise_multiplier=multiplier) for bound, momentum, multiplier in combinations
     )
-    return tuple(replace(setting, learning_rate=rate(base, setting)) for setting in settings)
+    if optimizer == "adam":  # it divides by the size of its input, noise included
+        return tuple(settings)
+    return tuple(replace(one, learning_rate=one.learning_rate * base.noise / one.noise) for one in settings)

@@ -7,7 +7,7 @@ __all__ = ["WARNING", "NonPrivate"]
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from privet.evaluation.plain import to_plain
+from privet.evaluation.bins import to_plain
 
 WARNING = "NOT PRIVATE: computed from raw gradients"
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from privet.evaluation.plain import to_plain
+from privet.evaluation.bins import to_plain
 from privet.gradients.core.losses import LossFunction
 from privet.plan import Plan
 from privet_experiments.studies import WARNING, Mechanism, Observation, observe

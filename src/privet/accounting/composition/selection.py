@@ -31,8 +31,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from privet.accounting import rdp
-from privet.accounting.coverage import check_covered
 from privet.accounting.events import ADJACENCIES, Release, check_query, merge
+from privet.accounting.queries import check_covered
 from privet.accounting.rdp import ORDERS, Array
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError, real

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from privet._utils.documents import DocumentError, from_json, from_toml, read_text
-from privet.accounting.coverage import check_covered
 from privet.accounting.events import (
     BallsInBinsEvent,
     EpsilonDeltaEvent,
@@ -39,7 +38,7 @@ from privet.accounting.events import (
     TruncatedPoissonEvent,
     check_query,
 )
-from privet.accounting.queries import composed_delta, composed_epsilon
+from privet.accounting.queries import check_covered, composed_delta, composed_epsilon
 from privet.errors import InvalidArgumentError, choice
 
 # Word in a file → kind of release. Keys of its table are the fields of the kind; rates and counts are 1 by default.

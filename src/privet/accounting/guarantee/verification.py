@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.accounting import pld
-from privet.accounting.coverage import as_accounted, check_covered
 from privet.accounting.events import (
     Event,
     LaplaceEvent,
@@ -20,6 +19,7 @@ from privet.accounting.events import (
     check_query,
 )
 from privet.accounting.pld.interop import INSTALL, is_dp_accounting_installed
+from privet.accounting.queries import as_accounted, check_covered
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 

@@ -17,7 +17,7 @@ from privet.cli.running import load_dataset
 from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
 from privet.errors import InvalidArgumentError, choice
-from privet.evaluation.plain import to_plain
+from privet.evaluation.bins import to_plain
 from privet.report.headline import headline
 from privet.runs.convex_run import ConvexOutcome, describe_data, fit_and_write
 from privet.training.directory import check_empty

@@ -13,12 +13,11 @@ import numpy as np
 import typer
 
 from privet.accounting import compare, edgeworth, read_composition, zcdp
-from privet.accounting.coverage import accountants_of, as_accounted
 from privet.accounting.events import Event
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
 from privet.accounting.guarantee.verification import Verification, verify_epsilon
-from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
+from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS, accountants_of, as_accounted
 from privet.accounting.rounding import format_up
 from privet.cli import parts
 from privet.cli.options import QuestionOptions, command, option
