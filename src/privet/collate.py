@@ -34,15 +34,9 @@ Path = tuple[Any, ...]
 def collate_one(item: Any, collate: Collate | None = None, floats: Collection[Path] = ()) -> Any:
     """Return the batch of one of an item: by `collate([item])`, or in the default way.
 
-    By default it is `default_collate([item])`, except that a list of numbers in a mapping becomes one tensor (1, length): of
-    int64 for integers, such as the token ids of a sentence, and else of torch's default dtype. Sentences of other lengths are
-    computed in other passes; `Tokens` pads them.
-
-    Args:
-        item: item of a data set.
-        collate: function of a list of one item; None for the default.
-        floats: fields whose whole numbers become floats, for the default: a field that is 0.5 in one example and 1 in the next
-            would otherwise have two dtypes.
+    The default is `default_collate([item])`, except that a list of numbers in a mapping, such as token ids, becomes one tensor
+    (1, length): of int64 for integers, else of torch's default dtype. Whole numbers in fields of `floats` become floats: a
+    field that is 0.5 in one example and 1 in the next would otherwise have two dtypes.
     """
     if collate is not None:
         return copy_batch(collate([item]))
@@ -92,13 +86,7 @@ def _join_numbers(numbers: list[Any]) -> Any:
 
 
 def batch_of_one(item: Any) -> Any:
-    """Compute `default_collate([item])`, with copied memory and every mapping as a dict.
-
-    It is several times faster, which matters because reading calls it for every example.
-
-    Raises:
-        TypeError, RuntimeError: like `default_collate`, for unsupported items.
-    """
+    """Compute `default_collate([item])`, with copied memory and every mapping as a dict, and several times faster."""
     return _convert(item) if default_collate_fn_map == _TORCHS_OWN else copy_batch(default_collate([item]))
 
 
@@ -129,11 +117,8 @@ def _convert(item: Any, listed: type[list[Any]] | type[tuple[Any, ...]] = list) 
 def copy_batch(batch: Any) -> Any:
     """Return a copy of a batch, with dense tensors detached and every mapping as a dict.
 
-    A data set may overwrite this example with the next, or return its own tensors, which a model could then write to. Mappings
-    such as transformers' `BatchEncoding` would otherwise be opaque, and their tensors not found.
-
-    Raises:
-        UnsupportedModelError: it holds an object that cannot be copied.
+    A data set may overwrite this example with the next, or return its own tensors, which a model could then write to. torch finds
+    no tensors in mappings such as transformers' `BatchEncoding`.
     """
     kind = type(batch)
     if isinstance(batch, Tensor):

@@ -145,7 +145,7 @@ def assert_contributes_zero(program, batch, method):
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
-@pytest.mark.parametrize("index", [-PLACES - 1, PLACES, 10 * PLACES])
+@pytest.mark.parametrize("index", [-PLACES - 1, PLACES])
 @pytest.mark.parametrize("name", BY_INDEX)
 def test_an_index_out_of_range_is_an_error_of_its_example(name, index, method):
     size = 5 if name in ("operator of a parameter", "ctc_loss") else PLACES
