@@ -1,5 +1,7 @@
 """Every bad argument gets one clear line on standard error and exit status 2, and nothing is written."""
 
+import errno
+import json
 import re
 
 import pytest
@@ -125,6 +127,20 @@ def test_a_device_that_this_torch_cannot_use_is_refused_with_the_reason(capsys, 
     error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--device", "cuda", "--out", tmp_path / "run")[2]
     assert "--device is 'cuda'; it must be one of 'cpu', which torch can use on this machine." in error
     assert "built without CUDA" in error or "finds no CUDA device" in error
+
+
+@pytest.mark.parametrize(("written", "rest"), [("unfinished", "privet train --resume"), ("complete", "privet report")])
+def test_a_disk_that_is_full_in_the_middle_of_a_run_says_how_to_go_on(written, rest, capsys, tmp_path, monkeypatch):
+    def start(setup, plan, dataset, directory, **options):
+        directory.mkdir()
+        (directory / "status.json").write_text(json.dumps({"state": written}), encoding="utf-8")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("privet.cli.verbs.train.runs.start", start)
+    code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--steps", 2, "--out", tmp_path / "a run")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "No space left on device" in error
+    assert error.endswith(f"{rest} '{tmp_path / 'a run'}'\n")
 
 
 @pytest.mark.parametrize("made", ["a file of the user", "a run", "a file", "a place that cannot be written"])

@@ -1,9 +1,12 @@
-"""Parts of a plan that no option can say: as tables of a configuration file, and schedules."""
+"""Parts of a plan that no option can say: as tables of a configuration file, whose schema an editor can use, and schedules."""
+
+import json
 
 import pytest
 from asked import ask
 
 from privet import schedules
+from privet._utils.registry import PARTS
 from privet.cli.parts import schedule
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise
 from privet.errors import InvalidArgumentError
@@ -91,3 +94,44 @@ def test_a_schedule_is_a_name_with_a_setting(text, expected):
 def test_schedules_that_cannot_be_read_are_refused(text):
     with pytest.raises(InvalidArgumentError, match=r"^--bound-schedule is"):
         schedule(text)
+
+
+def test_the_schema_has_every_option_and_every_kind(capsys):
+    code, text, _ = run(capsys, "--config-schema")
+    assert code == 0
+    schema = json.loads(text)
+    assert {"data", "epsilon", "batch-size", "clipping", "plan", "sparsification", "$schema"} <= schema["properties"].keys()
+    assert not {"resume", "config", "out-of-nowhere"} & schema["properties"].keys()
+    assert schema["$defs"].keys() == PARTS.keys()
+    assert all(option.get("description") for name, option in schema["properties"].items() if name not in ("$schema", "plan"))
+
+
+GOOD = [
+    {"$schema": "privet.schema.json", "data": "digits", "epsilon": 3, "batch-size": 100, "clipping": "psac"},
+    {"clipping": {"kind": "Layerwise", "rules": [["w.*", {"kind": "Flat", "bound": 1}], [".*", {"kind": "PSAC", "bound": 1}]]}},
+    {"sparsification": {"kind": "Random", "final_rate": 0.7, "seed": 4}, "optimizer-options": {"betas": [0.8, 0.9]}},
+    {"plan": {
+        "examples": 1437, "steps": 4, "delta": 1e-5, "sampling": {"kind": "Poisson", "batch_size": 100},
+        "clipping": {"kind": "Flat", "bound": 0.2}, "noise": {"kind": "Gaussian", "multiplier": 2.5}, "momentum": None,
+    }},
+]  # fmt: skip
+BAD = [
+    {"epsilonn": 3},
+    {"epsilon": "three"},
+    {"clipping": {"kind": "Flt", "bound": 1}},
+    {"clipping": {"kind": "Flat", "bound": "1"}},
+    {"clipping": {"kind": "Flat", "bound": 1, "colour": "red"}},
+    {"clipping": {"kind": "Poisson", "batch_size": 3}},
+    {"plan": {"examples": 1437}},
+]
+
+
+def test_the_schema_accepts_what_is_right_and_refuses_what_is_wrong(capsys):
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(run(capsys, "--config-schema")[1])
+    validator = jsonschema.Draft202012Validator(schema)
+    validator.check_schema(schema)
+    for document in GOOD:
+        assert not list(validator.iter_errors(document)), document
+    for document in BAD:
+        assert list(validator.iter_errors(document)), document

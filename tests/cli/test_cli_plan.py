@@ -6,6 +6,7 @@ import pytest
 import torch
 from asked import ask
 
+from privet import runs
 from privet.cli.verbs import plan as verb
 from privet.runs.config import Setup
 from privet.training.loop import Loop
@@ -117,11 +118,12 @@ def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_s
 
     monkeypatch.setattr(Loop, "_take", steps)
     options = ("--data", "digits", "--model", "logistic", "--epsilon", "1e-4", "--steps", 2, "--batch-size", 1000, "--quiet")
-    assert ask(capsys, "train", *options, "--out", tmp_path / "run")[0] == 0
+    code, out, _ = ask(capsys, "train", *options, "--out", tmp_path / "run", "--full")
+    assert code == 0
     assert len(announced[0].splitlines()) == 1
     assert announced[0].startswith("Warning: ε = 0.0001 is hopeless for 1,437 examples")
-    statement = (tmp_path / "run" / "guarantee.md").read_text(encoding="utf-8")
-    assert announced[0].strip().removeprefix("Warning: ") in " ".join(statement.split())
+    assert announced[0].strip().removeprefix("Warning: ") in " ".join(out.split())
+    assert "hopeless" in (tmp_path / "run" / "guarantee.json").read_text(encoding="utf-8")
 
 
 def test_what_is_foreseen_reads_no_data():
@@ -131,4 +133,4 @@ def test_what_is_foreseen_reads_no_data():
     dataset.train.tensors[0].data = torch.full_like(dataset.train.tensors[0], float("nan"))
     given = verb.PlanOptions(noise_multiplier=1.0, steps=5, batch_size=100)
     planned = verb._plan(given, dataset, "logistic", 1437, None)
-    assert verb.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)
+    assert runs.forecast.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)

@@ -145,9 +145,10 @@ def test_a_table_has_a_test_accuracy_only_with_a_test_file(capsys, tmp_path):
 def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path):
     own = table(tmp_path / "own.csv", 150)
     options = f"--data {own} {schema(tmp_path)} --steps 2 --epsilon 8"
-    printed = told(capsys, "train", *options.split(), "--out", tmp_path / "run")
-    assert "No test result: no public test data was given (--test FILE)." in printed
-    assert "--holdout 0.2 --evaluation-epsilon 0.1" in printed
+    for number, full in enumerate(([], ["--full"])):
+        printed = told(capsys, "train", *options.split(), "--out", f"{tmp_path}/run{number}", *full)
+        assert "No test result: no public test data was given (--test FILE)." in printed
+        assert "--holdout 0.2 --evaluation-epsilon 0.1" in printed
 
 
 def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
@@ -231,10 +232,16 @@ def test_a_run_without_privacy_says_so_first(capsys, tmp_path):
     assert told(capsys, "train", "--data", "digits", *options).startswith("NO PRIVACY (ε = ∞): ")
 
 
-def test_quiet_prints_only_the_directory_and_epsilon(capsys, tmp_path):
-    run = tmp_path / "run"
-    text = told(capsys, "train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--quiet", "--out", run)
-    assert re.fullmatch(rf"{re.escape(str(run))}  ε = [78][\d.]*\n", text)
+def test_full_and_quiet_print_more_and_less(capsys, tmp_path):
+    words = ("train", "--data", "digits", "--steps", 2, "--epsilon", 8, "--out")
+    text = told(capsys, *words, tmp_path / "full", "--full")
+    assert "differential privacy for one example" in text
+    assert "Not covered:" in text
+    for name in ("Accuracy", "Negative log-likelihood", "Expected calibration error"):
+        assert re.search(rf"{name}\s+[\d.]+(\s%)?\s\([\d.]+\sto\s[\d.]+(\s%)?\)", text), name
+    assert (tmp_path / "full" / "report.html").as_uri() in text
+    text = told(capsys, *words, tmp_path / "quiet", "--quiet")
+    assert re.fullmatch(rf"{re.escape(str(tmp_path / 'quiet'))}  ε = [78][\d.]*\n", text)
 
 
 def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):

@@ -223,6 +223,16 @@ def test_a_file_with_what_a_federated_run_does_not_take_is_refused(content, mess
     assert not (tmp_path / "run" / "ledger").exists()
 
 
+def test_the_schema_of_a_configuration_file_has_the_options_of_the_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["federate", "--config-schema"])
+    found = json.loads(capsys.readouterr().out)
+    assert stop.value.code == 0
+    assert found["title"] == "Configuration of privet federate"
+    assert {"rounds", "cohort", "clipping", "budget-file"} <= found["properties"].keys()
+    assert "plan" not in found["properties"]
+
+
 def create_budget(capsys, file, data):
     with pytest.raises(SystemExit):
         main(["budget", "create", str(file), "--epsilon", "2", "--delta", "1e-3", "--data", str(data),

@@ -1,7 +1,7 @@
 """Options of the commands, as fields of dataclasses: type, default, help, topic, and what part of a plan they determine.
 
-A command takes one frozen dataclass of options. Its signature for typer and the refusal of options that
-contradict a plan follow from the fields. Tables say which parts of a plan words stand for.
+A command takes one frozen dataclass of options. Its signature for typer, the JSON Schema of `--config` files and the refusal of
+options that contradict a plan all follow from the fields. Tables say which parts of a plan words stand for.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options
         del call.__wrapped__
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        call.options = kind  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -368,6 +369,7 @@ class RunOptions(OutputOptions):
         "repeated.",
         RUN,
     )
+    full: bool = option("Print the full privacy statement at the end.", None, False, "--full")
     quiet: bool = option("Show no progress bar; print only the directory and ε.", None, False)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = ["check_before", "check_destination", "load_dataset", "make_setup", "resume_run", "start_run"]
 
+import errno
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -22,6 +24,7 @@ from privet.cli.summary import announce, print_outcome, shown_settings
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
+from privet.runs.run import state
 from privet.tables import Schema
 from privet.tracking.services import make_sink, open_sinks
 from privet.training.directory import check_empty
@@ -64,13 +67,20 @@ def new_run_directory(data: str, model: str) -> Path:
 
 @contextmanager
 def resumable(directory: Path, verb: str) -> Iterator[None]:
-    """Name the run, and the verb that resumes it, in the error that follows Ctrl-C."""
+    """Name the run, and the verb that resumes it, in the error that follows Ctrl-C or a full disk."""
     try:
         yield
     except KeyboardInterrupt:
         if not (directory / "plan.json").exists():
             raise
         raise RunInterruptedError(directory, verb) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        rest = "privet report" if state(directory) == "complete" else f"privet {verb} --resume"
+        raise LedgerError(
+            f"{error.filename or directory}: {error.strerror}. Free some space, then: {rest} {shlex.quote(str(directory))}"
+        ) from None
 
 
 def resume_run(given: RunOptions, directory: Path, kind: type[runs.Setup]) -> None:

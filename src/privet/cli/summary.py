@@ -1,8 +1,8 @@
-"""Output of a training: the forecast before it; a summary, one line or JSON after it."""
+"""Output of a training: the forecast before it; a summary, the full statement, one line or JSON after it."""
 
 from __future__ import annotations
 
-__all__ = ["announce", "format_summary", "print_outcome", "shown_settings"]
+__all__ = ["announce", "format_full", "format_summary", "print_outcome", "shown_settings"]
 
 import math
 import sys
@@ -12,11 +12,11 @@ from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli.options import RunOptions
 from privet.cli.output import answer
-from privet.evaluation import HeldOutEstimate
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.bins import to_plain
 from privet.federated import Communication
 from privet.plan import Plan
-from privet.report.headline import headline, list_released
+from privet.report.headline import headline, list_estimates, list_released
 from privet.report.numbers import format_bytes
 from privet.runs.config import Setup
 from privet.runs.run import Outcome
@@ -70,7 +70,7 @@ def print_outcome(outcome: Outcome, given: RunOptions) -> None:
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
         },
-        quiet if given.quiet else format_summary(outcome),
+        format_full(outcome) if given.full else quiet if given.quiet else format_summary(outcome),
     )
 
 
@@ -82,6 +82,16 @@ def format_summary(outcome: Outcome) -> str:
         f"Full statement: privet guarantee {outcome.directory}",
     ]
     return "\n".join([*results, *_warning_lines(outcome.guarantee, _MOST_LINES - len(results) - len(places)), *places])
+
+
+def format_full(outcome: Outcome) -> str:
+    """Return the full statement and every number of the evaluation."""
+    measured = "\n".join(_result_lines(outcome))
+    if outcome.evaluation is not None:
+        held_out = () if outcome.held_out is None else (_format_held_out(outcome.held_out),)
+        measured = "\n".join((_format_table(outcome.evaluation, outcome.test_data), *held_out))
+    where = (outcome.directory / "report.html").resolve().as_uri()
+    return f"{outcome.guarantee}\n\n{measured}\n\nTraining took {outcome.seconds:.0f} s. Report: {where}"
 
 
 def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
@@ -146,6 +156,15 @@ def _warning_lines(guarantee: Guarantee, room: int) -> Iterator[str]:
         yield f"Warning: {text}"
     if more := len(guarantee.warnings) - len(shown):
         yield f"Warning: {more} {'more ' if shown else ''}in the full statement"
+
+
+def _format_table(evaluation: Evaluation | RegressionEvaluation, test_data: str | None) -> str:
+    """Return the numbers of the report with their intervals, one per line, below a line that names the test data."""
+    found = list_estimates(evaluation)
+    width = max(len(estimate.name) for estimate in found) + 1
+    origin = f" ({test_data})" if test_data else ""
+    head = f"On the {evaluation.examples:,} test examples{origin}, with 95\u00a0% intervals:"
+    return "\n".join((head, *(f"  {estimate.name:{width}} {estimate.with_interval}" for estimate in found)))
 
 
 def shown_settings(setup: Setup, plan: Plan) -> dict[str, str | float]:
