@@ -101,8 +101,6 @@ def test_epsilon_without_noise_is_explained(capsys):
     ("sampling", "covering"),
     [
         ("poisson", "pld rdp moments strong basic edgeworth gdp"),
-        ("balls-in-bins", "pld rdp moments strong basic edgeworth gdp"),
-        ("shuffle --adjacency zero-out", "pld rdp moments strong basic edgeworth gdp"),
         ("fixed-size --adjacency replace-one", "pld rdp"),
         ("truncated-poisson", "pld"),
     ],
@@ -118,7 +116,7 @@ def test_every_accountant_answers_or_gives_a_reason(capsys, sampling, covering):
             assert row["why_not"] in run(capsys, f"{command} --compare")
 
 
-@pytest.mark.parametrize("accountant", ["pld", "rdp", "moments", "strong", "basic"])
+@pytest.mark.parametrize("accountant", ["rdp", "basic"])
 def test_every_upper_bound_calibrates_noise(capsys, accountant):
     found = values(capsys, f"noise --examples 5000 --batch-size 50 --steps 40 --epsilon 2 --delta 1e-5 --accountant {accountant}")
     assert 2 * (1 - 1e-3) < found["epsilon"] <= 2
@@ -161,16 +159,6 @@ def test_a_large_delta_gets_a_caution(capsys):
     assert "one random record" in text
 
 
-@pytest.mark.parametrize(
-    "verb", ["", "train", "epsilon", "noise", "steps", "bench", "report", "reproduce", "data", "data list", "data fetch"]
-)
-def test_help_has_an_example(verb, capsys):
-    text = run(capsys, f"{verb} --help")
-    assert "Usage: privet" in text
-    if verb in ("train", "epsilon", "noise", "bench", "report", "data fetch"):
-        assert "Example: privet" in text
-
-
 def test_train_lists_its_options_by_topic(capsys):
     text = run(capsys, "train --help")
     headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith((" ", "Usage"))]
@@ -184,9 +172,7 @@ def test_train_lists_its_options_by_topic(capsys):
 
 
 def test_without_a_verb_the_help_is_shown(capsys):
-    with pytest.raises(SystemExit):
-        main([])
-    assert "Commands:" in capsys.readouterr().out
+    assert "Commands:" in run(capsys, "")
 
 
 def test_the_help_and_the_version_need_no_pytorch():
@@ -201,11 +187,10 @@ def test_the_help_and_the_version_need_no_pytorch():
 
 
 def test_every_command_has_help_and_a_misspelt_one_is_corrected(capsys):
-    for verb in VERBS:
-        with pytest.raises(SystemExit) as stop:
-            main([verb, "--help"])
-        assert stop.value.code == 0
-        assert f"Usage: privet {verb}" in capsys.readouterr().out
+    for verb in (*VERBS, "reproduce", "data list", "data fetch"):
+        text = run(capsys, f"{verb} --help")
+        assert f"Usage: privet {verb}" in text
+        assert ("Example: privet" in text) or verb in ("budget", "data", "schema", "ledger", "reproduce", "data list")
     with pytest.raises(SystemExit) as stop:
         main(["trian"])
     assert stop.value.code == 2

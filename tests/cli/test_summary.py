@@ -24,7 +24,7 @@ RELEASED = HeldOutEstimate(
     "results", [{}, {"evaluation": TESTED}, {"held_out": RELEASED}, {"evaluation": TESTED, "held_out": RELEASED}]
 )
 @pytest.mark.parametrize("defaults", [{}, {"steps": 9}])
-@pytest.mark.parametrize("warnings", range(8))
+@pytest.mark.parametrize("warnings", [0, 2, 7])
 def test_a_summary_has_at_most_eight_lines(results, defaults, warnings):
     texts = tuple(f"number {index}" for index in range(warnings))
     given = {"evaluation": None, "held_out": None, **results}

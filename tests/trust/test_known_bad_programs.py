@@ -13,7 +13,6 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.errors import InvalidArgumentError, UnsupportedModelError
-from rounding import assert_equal_up_to_rounding
 
 N, WORDS, BOUND, SIGMA, RATE = 24, 11, 0.37, 1.7, 0.23
 
@@ -125,25 +124,6 @@ def test_no_closure_can_erase_the_noise():
         training(model, regression, points(), optimizer=torch.optim.LBFGS(model.parameters()))
 
 
-def test_a_head_that_gives_every_token_a_loss_is_refused():
-    """Each token would be clipped by itself, so that an example contributed as often as it has tokens."""
-
-    class Head(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(3, 1)
-
-        def forward(self, x):
-            return self.linear(x.flatten(0, 1))
-
-    def per_token(model, batch):
-        return model(batch[0])[:, 0].square()
-
-    data = TensorDataset(torch.randn(N, 4, 3), torch.randn(N))
-    with pytest.raises(InvalidArgumentError, match="one loss per example"):
-        training(Head(), per_token, data)
-
-
 def test_a_seed_gives_no_two_runs_the_same_noise():
     """Seeded generators repeat noise over runs, ranks and layers; the difference of two outputs then has none."""
 
@@ -176,17 +156,3 @@ def test_noise_cannot_change_behind_the_accountant():
 def test_models_wrapped_to_average_raw_gradients_are_refused(wrapper):
     with pytest.raises(UnsupportedModelError, match="pass the wrapped module"):
         training(wrapper(nn.Linear(3, 1)), regression, points())
-
-
-def test_sparse_embeddings_train_like_dense_ones():
-    """Gradients in sparse form are neither refused nor missed."""
-
-    def loss_fn(model, batch):
-        return model(batch[0]).square().sum((1, 2))
-
-    words = torch.randint(0, WORDS, (N, 4))
-    sparse, dense = nn.Embedding(WORDS, 5, sparse=True), nn.Embedding(WORDS, 5)
-    dense.load_state_dict(sparse.state_dict())
-    sums = [privet.clipped_sum(m, loss_fn, (words, words), privet.clipping.Flat(BOUND)).tensors for m in (sparse, dense)]
-    assert_equal_up_to_rounding(sums[0]["weight"], sums[1]["weight"])
-    training(sparse, loss_fn, TensorDataset(words, words)).run()
