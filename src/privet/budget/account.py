@@ -154,9 +154,9 @@ def _compose_fixed(shares: Sequence[Share], terms: Terms, order: float | None) -
 
 
 def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
-    """Return ε of runs whose plans may depend on results of earlier runs; a single run counts as fixed, which it is.
+    """Return ε of runs whose plans may depend on results of earlier runs.
 
-    A second run only begins if the first is within the filter too. So if the first is not, it stays the only one.
+    A single run counts as fixed, which it is: a second one only begins if the first is within the filter too.
     """
     if len(shares) < 2:
         return _compose_fixed(shares, terms, order)

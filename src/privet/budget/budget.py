@@ -123,11 +123,7 @@ class Budget(Unique):
         return {"path": str(self.path), "identity": self.account().identity, "part": self.part}
 
     def check_data(self, name: str) -> None:
-        """Refuse a data set whose name differs from the budget's, if it has one.
-
-        Raises:
-            InvalidArgumentError: names both.
-        """
+        """Refuse a data set whose name differs from the budget's, if it has one."""
         own = self.account().terms.data
         if own is not None and own != name:
             raise InvalidArgumentError("data", name, f"the budget's, {own!r}", "Use a separate budget for another data set.")

@@ -78,22 +78,14 @@ class Terms:
         return {each.name: encode(getattr(self, each.name)) for each in fields(self)}
 
     def check_part(self, part: str | None) -> None:
-        """Refuse an unknown part.
-
-        Raises:
-            InvalidArgumentError: names the known parts.
-        """
+        """Refuse an unknown part."""
         if self.parts:
             choice("part", part, self.parts, "The budget is for parts of the data; name the part that the run uses.")
         elif part is not None:
             raise InvalidArgumentError("part", part, "None", "The budget declares no parts of its data.")
 
     def check_plan(self, plan: Plan) -> None:
-        """Refuse a plan with another adjacency, unit or number of examples, or without privacy.
-
-        Raises:
-            InvalidArgumentError: names the difference.
-        """
+        """Refuse a plan with another adjacency, unit or number of examples, or without privacy."""
         for name in ("adjacency", "unit"):
             if getattr(plan, name) != getattr(self, name):
                 raise InvalidArgumentError(f"plan.{name}", getattr(plan, name), f"the budget's, {getattr(self, name)!r}")

@@ -72,13 +72,7 @@ class Communication:
 
     @classmethod
     def of(cls, plan: Plan, parameters: Mapping[str, Tensor], rounds: int | None = None) -> Communication:
-        """Return the communication of a plan.
-
-        Args:
-            plan: the plan, with known steps.
-            parameters: name → trained parameter, of which only the shape is read.
-            rounds: number of rounds from the first; None for all.
-        """
+        """Return the communication of the first rounds of a plan, or of all; of parameters, only the shapes are read."""
         last = plan.total_steps if rounds is None else rounds
         dense_up, dense_down = last * _message_size(plan, parameters), last * _NUMBER * _size(parameters)
         cohort = float(plan.sampling.expected_batch_size(plan.examples))

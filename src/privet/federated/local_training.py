@@ -63,11 +63,7 @@ class LocalSteps:
 
     @classmethod
     def fed_sgd(cls, batch_size: int | None = None) -> LocalSteps:
-        """Return the local step of DP-FedSGD: an update is the mean gradient of a client's examples at the server's parameters.
-
-        Args:
-            batch_size: most examples in the mean; None for all.
-        """
+        """Return the local step of DP-FedSGD: an update is the mean gradient of at most `batch_size` of a client's examples."""
         return cls(learning_rate=1.0, steps=1, batch_size=batch_size)
 
     def program(self, loss_fn: LossFunction) -> Callable[..., Any]:

@@ -71,11 +71,7 @@ class ProcessPool:
         self._pool.submit(int).result()  # starts them all, before a training has threads that a fork would not copy
 
     def gather(self, told: Round, cohort: Indices) -> ClippedSum:
-        """Return the clipped sum of the cohort's updates; as for `Population`.
-
-        Raises:
-            BrokenProcessPool: a process ended early, such as one that was killed for its memory.
-        """
+        """Return the clipped sum of the cohort's updates; BrokenProcessPool if a process ended early."""
         parts = [part for part in np.array_split(np.asarray(cohort, dtype=np.int64), self._processes) if len(part)]
         sent = pickle.dumps(told)  # plain copies: torch would share memory, whose files a killed process leaves behind
         found = no_contributions(told)

@@ -101,7 +101,6 @@ class AdamBC(torch.optim.Optimizer):
 
         Args:
             plan: plan with noise and steps.
-            model: the model to train.
             lr, options: further arguments of the class.
 
         Raises:
@@ -115,11 +114,7 @@ class AdamBC(torch.optim.Optimizer):
         return cls(groups, lr, noise_deviation=0.0, **options)
 
     def check(self, plan: Plan, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Refuse a plan whose noise differs from the subtracted noise.
-
-        Args:
-            plan: plan of the training.
-            parameters: name → trainable parameter; those of other optimizers are left out.
+        """Refuse a plan whose noise differs from the subtracted noise on the named parameters.
 
         Raises:
             InvalidArgumentError: names the first parameter and step with a difference, or why the noise is unknown.

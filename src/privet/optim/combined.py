@@ -64,11 +64,7 @@ class Combined(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step with each optimizer; a closure, which `Training` never passes, is called once before them.
-
-        Args:
-            closure: as for torch's optimizers.
-        """
+        """Take one step with each optimizer; a closure, which `Training` never passes, is called once before them."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for each in self.optimizers:
@@ -80,11 +76,7 @@ class Combined(torch.optim.Optimizer):
         return {"optimizers": [each.state_dict() for each in self.optimizers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the states of the optimizers.
-
-        Raises:
-            ValueError: it is a state of another number of optimizers, or a state does not fit its optimizer.
-        """
+        """Restore the states of the optimizers; ValueError for a state of another number of them."""
         states = state_dict["optimizers"]
         if len(states) != len(self.optimizers):
             raise ValueError(f"a state of {len(states)} optimizers for {len(self.optimizers)}")

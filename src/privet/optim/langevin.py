@@ -167,7 +167,6 @@ class SGLD(torch.optim.Optimizer):
         """Refuse a plan whose noise does not match these learning rates; `privet.Training` calls this with its parameters.
 
         Args:
-            plan: plan of the training.
             parameters: name → trainable parameter, for rules with different noise levels; None checks the plan's common noise.
 
         Raises:
@@ -215,9 +214,6 @@ class SGLD(torch.optim.Optimizer):
         Args:
             predict: computes a prediction with the model's current parameters, such as `lambda: model(inputs).softmax(-1)`;
                 called once per sample with the sample's values, which are restored afterwards.
-
-        Raises:
-            InvalidArgumentError: there is no sample yet.
         """
         if not self.samples:
             raise InvalidArgumentError("burn_in", self.burn_in, "below the number of steps taken", "There is no sample yet.")

@@ -32,29 +32,17 @@ class Scheme(Part, ABC):
 
     @abstractmethod
     def expected_batch_size(self, examples: int) -> float:
-        """Return the public divisor of sums: the expected or largest number of examples in a step.
-
-        Raises:
-            InvalidArgumentError: the scheme does not support a data set of this size.
-        """
+        """Return the public divisor of sums: the expected or largest number of examples in a step."""
 
     @abstractmethod
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
-        """Yield the sorted indices of each step's examples, without end.
+        """Yield the sorted indices of each step's examples, without end, from a source of independent uniform 64-bit words.
 
         The first array is for a step at which a run may begin or resume, according to `resumes_at`.
-
-        Args:
-            examples: number of examples in the data set.
-            words: source of independent uniform 64-bit words.
         """
 
     def rate(self, examples: int) -> float:
-        """Return the sampling rate q, the probability that an example takes part in a step, for a data set of this size.
-
-        Raises:
-            InvalidArgumentError: the scheme does not support a data set of this size.
-        """
+        """Return the sampling rate q, the probability that an example takes part in a step, for a data set of this size."""
         return self.expected_batch_size(examples) / examples
 
     def steps_per_epoch(self, examples: int) -> float:
@@ -77,20 +65,11 @@ class Scheme(Part, ABC):
         return None
 
     def resumes_at(self, step: int, examples: int) -> int:
-        """Return the first step from `step` on at which a run may resume with fresh randomness.
-
-        Args:
-            step: number of the next step, from 1.
-            examples: number of examples in the data set.
-        """
+        """Return the first step from `step` (counted from 1) on at which a run may resume with fresh randomness."""
         return step
 
     def check_adjacency(self, adjacency: str) -> None:
-        """Refuse adjacencies for which no accountant covers the scheme.
-
-        Raises:
-            InvalidArgumentError: names the supported adjacencies, and why this one is not.
-        """
+        """Refuse adjacencies for which no accountant covers the scheme."""
         if adjacency in self.refused:
             covered = " or ".join(repr(name) for name in ADJACENCIES if name not in self.refused)
             raise InvalidArgumentError(
@@ -102,12 +81,7 @@ class Scheme(Part, ABC):
         """Return the event of `count` steps, or epochs, with the same noise multiplier."""
 
     def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
-        """Return the events of the first steps of a run, equal ones merged.
-
-        Args:
-            examples: number of examples in the data set.
-            multipliers: noise multiplier of every step, in order.
-        """
+        """Return the events of the first steps of a run, one multiplier for every step; equal ones are merged."""
         values, counts = np.unique(multipliers, return_counts=True)
         return tuple(self.event(examples, float(value), int(number)) for value, number in zip(values, counts, strict=True))
 

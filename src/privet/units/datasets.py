@@ -59,8 +59,7 @@ class _Units(BatchDataset):
     def groups(self, indices: Indices, seeds: Seeds | None = None, *, strict: bool = False) -> list[Group]:
         """Return these units isolated, each as user code sees it: content (1, k, …) and mask (1, k).
 
-        Their examples are read one by one. A unit with an unreadable example, or with examples of several shapes, is in no
-        group; other units are unaffected. With `strict`, it is an error.
+        A unit with an unreadable example, or with examples of several shapes, is in no group; with `strict`, it is an error.
         """
         index, mask = self._index[indices], torch.from_numpy(self._mask[indices]).unsqueeze(1)
         own = None if seeds is None else seeds.for_rows(index.shape[1])
