@@ -92,15 +92,7 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def plan_from_config(context: typer.Context, kind: type[Any]) -> Plan | None:
-    """Return the plan in the configuration file, if any.
-
-    Args:
-        context: context of the command.
-        kind: dataclass of the command's options.
-
-    Raises:
-        InvalidArgumentError: an option is given that a plan determines.
-    """
+    """Return the plan in the configuration file, if any; refuse options of the command's dataclass that a plan determines."""
     plan = context.obj
     if not isinstance(plan, Plan):
         return None
@@ -109,11 +101,7 @@ def plan_from_config(context: typer.Context, kind: type[Any]) -> Plan | None:
 
 
 def parts_from_config(context: typer.Context, kind: type[Any]) -> dict[str, Any]:
-    """Return field of a plan → part, for the parts that are tables in the configuration file; arguments as above.
-
-    Raises:
-        InvalidArgumentError: an option is given that one of the parts determines.
-    """
+    """Return field of a plan → part, for the tables in the configuration file; refuse options that they determine."""
     parts: dict[str, Any] = context.obj if isinstance(context.obj, dict) else {}
     for name in parts:
         own = {each.name for each in fields(kind) if each.metadata["part"] == name}
@@ -131,12 +119,7 @@ def _check_left_out(context: typer.Context, options: set[str], why: str) -> None
 
 
 def describe_config(kind: type[Any], name: str) -> Schema:
-    """Return the JSON Schema of a configuration file.
-
-    Args:
-        kind: dataclass of the options that the file may hold.
-        name: of the command.
-    """
+    """Return the JSON Schema of a configuration file, by the dataclass of the command's options."""
     hints, properties = typing.get_type_hints(kind), {"$schema": _PLAIN[str]}
     for each in fields(kind):
         if each.name not in _HIDDEN:

@@ -256,12 +256,10 @@ def write_results(
     """
     directory, guarantee, evaluation, estimate = outcome.directory, outcome.guarantee, outcome.evaluation, outcome.held_out
     write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
-    if evaluation is not None:
-        write_text(directory / "evaluation.json", json.dumps(evaluation.to_dict()) + "\n")
-    if estimate is not None:
-        write_text(directory / "holdout.json", json.dumps(estimate.to_dict()) + "\n")
-    if outcome.communication is not None:
-        write_text(directory / "communication.json", json.dumps(outcome.communication.to_dict(), indent=2) + "\n")
+    results = {"evaluation.json": evaluation, "holdout.json": estimate, "communication.json": outcome.communication}
+    for name, result in results.items():
+        if result is not None:
+            write_text(directory / name, json.dumps(result.to_dict()) + "\n")
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
     write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
     known = {
