@@ -35,11 +35,7 @@ def lock(descriptor: int, path: Path, *, wait: bool) -> Callable[[], None]:
         if error.errno in _TAKEN:
             raise BlockingIOError(error.errno, os.strerror(error.errno), str(path)) from None
         raise
-    return _release_with_descriptor
-
-
-def _release_with_descriptor() -> None:
-    """Do nothing: closing the descriptor releases the lock."""
+    return lambda: None  # closing the descriptor releases the lock
 
 
 def _lock_separate_file(path: Path, wait: bool) -> Callable[[], None]:

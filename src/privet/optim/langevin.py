@@ -176,7 +176,7 @@ class SGLD(torch.optim.Optimizer):
         if plan.examples != self.examples:
             raise InvalidArgumentError("examples", self.examples, f"the plan's, {plan.examples}")
         common = _gradient_deviations(plan)
-        needed = _deviations(_extend(self.learning_rates, len(common)), self.diffusion)
+        needed = _deviations(Table(self.learning_rates).factors(len(common)).tolist(), self.diffusion)
         for found in [common] if parameters is None else noise_deviations(plan, parameters).values():
             step = int(np.argmax(np.abs(found / needed - 1)))
             if abs(found[step] / needed[step] - 1) <= _PRECISION:
@@ -257,10 +257,6 @@ def _parse_rates(lr: float | Sequence[float]) -> tuple[float, ...]:
     if not rates:
         raise InvalidArgumentError("lr", lr, "a number, or at least one")
     return tuple(positive("lr", rate) for rate in rates)
-
-
-def _extend(rates: Sequence[float], total: int) -> tuple[float, ...]:
-    return tuple(Table(tuple(rates)).factors(total).tolist())
 
 
 def _deviations(rates: Sequence[float], diffusion: float) -> Factors:

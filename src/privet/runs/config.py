@@ -233,10 +233,6 @@ def _momentum_optimizer(kind: Callable[..., torch.optim.Optimizer], **options: A
     )
 
 
-def _adam_bc(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
-    return AdamBC.of(plan, model, setup.learning_rate, **setup.optimizer_options)
-
-
 def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
     options = dict(setup.optimizer_options)
     prior = options.pop("prior", None)
@@ -256,7 +252,7 @@ OPTIMIZERS: dict[str, Build] = {
     "adam-uncorrected": _optimizer(UncorrectedAdam),
     "adagrad": _optimizer(torch.optim.Adagrad),
     "rmsprop": _optimizer(torch.optim.RMSprop),
-    "adam-bc": _adam_bc,
+    "adam-bc": lambda setup, plan, model: AdamBC.of(plan, model, setup.learning_rate, **setup.optimizer_options),
     "sgld": _sgld,
 }
 AVERAGES: dict[str, Callable[[nn.Module], AveragedModel]] = {

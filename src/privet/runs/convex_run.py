@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from privet._utils.files import write_text
 from privet.artifact import Architecture, GuaranteeSummary
@@ -77,7 +76,8 @@ def fit_and_write(
     options = {"radius": plan.radius, "intercept": plan.intercept}
     architecture = Architecture("bounded-linear", dataset.input_shape, plan.loss.outputs, options)
     module = architecture.build()
-    _set_weights(module, weights)
+    with torch.no_grad():
+        module.output.weight.copy_(weights)  # type: ignore[operator, union-attr]
     evaluation = None if dataset.test is None else task.evaluate(module, dataset.test, "cpu", _RESAMPLES)
     notes = dataset.notes if dataset.test_data is None else (*dataset.notes, _EVALUATED.format(dataset.test_data).capitalize())
     guarantee = state_guarantee(plan, notes=notes, public=dataset.public)
@@ -101,8 +101,3 @@ def fit_and_write(
     for name, text in files.items():
         write_text(directory / name, text + "\n")
     return ConvexOutcome(directory, plan, guarantee, evaluation, dataset.test_data, seconds)
-
-
-def _set_weights(module: nn.Module, weights: torch.Tensor) -> None:
-    with torch.no_grad():
-        module.output.weight.copy_(weights)  # type: ignore[operator, union-attr]

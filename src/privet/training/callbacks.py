@@ -190,9 +190,10 @@ class MetricsFile(Callback):
             return
         line = json.dumps({"step": step.number, **values}, allow_nan=False) + "\n"
         try:
-            if not self._checked:
-                _remove_incomplete_line(self._path)
-                self._checked = True
+            if not self._checked and self._path.exists():
+                with self._path.open("r+b") as file:  # a crash may have left part of a line
+                    file.truncate(file.read().rfind(b"\n") + 1)
+            self._checked = True
             with self._path.open("ab") as file:
                 file.write(line.encode())
         except OSError as error:
@@ -202,13 +203,6 @@ class MetricsFile(Callback):
                 PrivetWarning,
                 stacklevel=2,
             )
-
-
-def _remove_incomplete_line(path: Path) -> None:
-    """Remove what a crash left of a last line, so that every line can be read."""
-    if path.exists():
-        with path.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def _read_seconds(directory: Path) -> float:

@@ -118,7 +118,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
             "one for dense gradients",
             "A release is dense, and nothing is differentiated through a step: use Adam, or leave differentiable out.",
         )  # fmt: skip
-    held = [_moved(each) for each in every]
+    held = [{id(one) for group in each.param_groups for one in group["params"] if one.requires_grad} for each in every]
     names = {id(parameter): name for name, parameter in parameters.items()}
     if left_out := [name for key, name in names.items() if key not in held[0]]:
         raise InvalidArgumentError(
@@ -225,10 +225,6 @@ def _evaluates_again(kind: Any) -> bool:
 
 def _is_differentiated(optimizer: torch.optim.Optimizer) -> bool:
     return any(group.get("differentiable") for group in optimizer.param_groups)
-
-
-def _moved(optimizer: torch.optim.Optimizer) -> set[int]:
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"] if parameter.requires_grad}
 
 
 def note_members(optimizer: torch.optim.Optimizer) -> list[int]:
