@@ -69,7 +69,7 @@ SUBLAYERS = {
         "convex_losses", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement", "convex_training",
     ],
     "privet.federated": [
-        "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "cohorts", "server",
+        "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "server",
     ],
     "privet.cli": [
         "output", "definitions", "options", "parts", "choice", "config", "summary", "running", "verbs", "main",

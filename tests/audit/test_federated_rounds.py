@@ -12,7 +12,7 @@ from privet.audit.probe import Probe
 from privet.clipping import GEP, AdaptiveQuantile, Automatic, Flat, Layerwise
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import InvalidArgumentError
-from privet.federated import cohorts, rounds
+from privet.federated import rounds, server
 from privet.federated import simulation as simulations
 from privet.momentum import InnerOuter
 from privet.noise import Banded, Gaussian
@@ -71,14 +71,14 @@ def test_clients_are_summed_by_messages_and_by_simulation(monkeypatch):
 
 def test_what_is_reported_as_drawn_is_each_round_s_cohort(monkeypatch):
     asked = []
-    tell = cohorts.CohortSummer.sum_draw
+    tell = server.CohortSummer.sum_draw
 
     def keep(self, reading, *given):
         physical, groups = next(reading)
         asked.append(physical.indices)
         return tell(self, iter([(physical, groups)]), *given)
 
-    monkeypatch.setattr(cohorts.CohortSummer, "sum_draw", keep)
+    monkeypatch.setattr(server.CohortSummer, "sum_draw", keep)
     trace = hold_rounds(probe_of(10))
     assert all(np.array_equal(one, other) for one, other in zip(trace.drawn, asked, strict=True))
     assert len({len(each) for each in asked}) > 1

@@ -9,10 +9,10 @@ from test_rounds import PARAMETERS, RULES, SHAPES, deltas_of
 
 from privet import Plan, sampling
 from privet.federated import Communication, Round
-from privet.federated.cohorts import CohortSummer
 from privet.federated.communication import downloaded, uploaded
 from privet.federated.messages import message
 from privet.federated.rounds import contribution
+from privet.federated.server import CohortSummer
 from privet.noise import Gaussian
 from privet.sparsification import Random, Ranked
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["Federated"]
+__all__ = ["CohortSummer", "Cohorts", "Federated"]
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +17,19 @@ from torch.optim.swa_utils import AveragedModel
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import InvalidArgumentError
-from privet.federated.cohorts import Cohorts, CohortSummer
-from privet.federated.rounds import Population
+from privet.errors import USER_ERRORS, InvalidArgumentError
+from privet.federated.rounds import Population, Round, no_contributions
 from privet.gradients import trainable
 from privet.gradients.projection.subspace import Subspace
 from privet.plan import Plan
-from privet.sparsification.drawing import Masks
+from privet.reading.batches import BatchDataset
+from privet.sampling import Indices
+from privet.sparsification import Random
+from privet.sparsification.drawing import Masks, Selection, total
 from privet.training import Reading, Storage
 from privet.training.callbacks import TIMES
 from privet.training.directory import read_plan
-from privet.training.loop import Batches, Loop
+from privet.training.loop import Batches, Loop, raise_hidden
 from privet.training.manifest import Parts
 from privet.training.record import RunRecorder
 
@@ -47,6 +50,57 @@ _SHAPES_WERE_READ = (
     "A simulation reads the structure, types and shapes of the first client's examples before the first round, to make up "
     "clients like it: they, and whether they can be read, are assumed to be public"
 )
+
+
+class Cohorts(BatchDataset):
+    """The clients of a population as a data set of their numbers: the server reads nothing else of them."""
+
+    row_wise = True
+
+    def __init__(self, population: Population) -> None:
+        self._clients, self.privacy_unit = population.clients, population.privacy_unit
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return self._clients
+
+    def read(self, indices: Indices) -> Any:
+        """Return the numbers of these clients, (B,)."""
+        return torch.from_numpy(indices)
+
+
+class CohortSummer:
+    """Asks the population for the clipped sum of every round.
+
+    Guarantee:
+        What is released is the population's sum under the round's own sensitivity, noise scales and support: the population
+        cannot loosen them. Its errors are not shown, because they may depend on who was drawn.
+    """
+
+    def __init__(self, plan: Plan, population: Population, parameters: Mapping[str, Tensor]) -> None:
+        self._plan, self._population, self._parameters = plan, population, parameters
+
+    def sum_draw(self, batches: Batches, rule: Rule, masks: Masks | None) -> ClippedSum:
+        """Return the clipped sum of a cohort; a StepError if the population failed as a whole, and the round counts as spent."""
+        ((physical, _),) = batches  # a cohort is read whole
+        told = self.tell(physical.part.draw, rule, masks)
+        try:
+            found = self._population.gather(told, physical.indices)
+        except USER_ERRORS as error:  # not even its type may be told: it may be a client's
+            raise_hidden(error, "the population could not gather a round, and the round counts as spent")
+        return _check_sum(found, told)
+
+    def tell(self, number: int, rule: Rule, masks: Masks | None) -> Round:
+        """Return what clients are told in a round: copies of the parameters, the rule, and the masks or how to build them."""
+        parameters = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        return Round(number, parameters, rule, masks, self._selection(number))
+
+    def _selection(self, number: int) -> Selection | None:
+        kind, times = self._plan.sparsification, self._plan.timetable()
+        if not isinstance(kind, Random) or times is None:
+            return None
+        size = total({name: tuple(parameter.shape) for name, parameter in self._parameters.items()})
+        return kind.selection(times.block(number), times.blocks, size)
 
 
 class Federated(Loop):
@@ -103,7 +157,10 @@ class Federated(Loop):
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
     ) -> None:
-        storage, parts = Storage.of(directory), _parts(model, population, optimizer, scheduler, average)
+        storage, parts = (
+            Storage.of(directory),
+            Parts(model, population.program, optimizer, Cohorts(population), scheduler, average),
+        )
         self._prepare_rounds(plan, parts, population, fresh=True)
         self._begin(storage, RunRecorder.begin(plan, storage, self._state, parts, block=_BLOCK), plan.total_steps)
 
@@ -124,7 +181,10 @@ class Federated(Loop):
         Model, optimizer, number of clients and local training must be those of the start. The data of the clients are not
         compared, because the server does not have them.
         """
-        storage, parts = Storage.of(directory), _parts(model, population, optimizer, scheduler, average)
+        storage, parts = (
+            Storage.of(directory),
+            Parts(model, population.program, optimizer, Cohorts(population), scheduler, average),
+        )
         federated, plan = cls.__new__(cls), read_plan(storage.check_resumable())
         federated._prepare_rounds(plan, parts, population, fresh=False)
         record = RunRecorder.resume(plan, storage, federated._state, parts, adopt=adopt, block=_BLOCK)
@@ -153,16 +213,6 @@ class Federated(Loop):
         )
 
 
-def _parts(
-    model: nn.Module,
-    population: Population,
-    optimizer: torch.optim.Optimizer,
-    scheduler: LRScheduler | None,
-    average: AveragedModel | None,
-) -> Parts:
-    return Parts(model, population.program, optimizer, Cohorts(population), scheduler, average)
-
-
 def _check_population(plan: Plan, model: nn.Module, population: Population) -> None:
     """Refuse a plan that does not fit the population, or that needs more of single examples than clients send."""
     if not isinstance(plan, Plan):
@@ -188,3 +238,19 @@ def _check_population(plan: Plan, model: nn.Module, population: Population) -> N
             "population", f"of clients that train {sorted(shapes)}",
             f"of clients that train the model's parameters, {sorted(own)}", "Both need the same names and shapes.",
         )  # fmt: skip
+
+
+def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
+    """Return the tensors that a population gathered as the sum of a round, whose sensitivity and scales it cannot change."""
+    expected = no_contributions(told)
+    if not isinstance(found, ClippedSum):
+        raise InvalidArgumentError("population.gather", type(found).__name__, "a function that returns a ClippedSum")
+    same = {name: tensor.shape for name, tensor in found.tensors.items()} == {
+        name: tensor.shape for name, tensor in expected.tensors.items()
+    }
+    if not same or found.sensitivity > expected.sensitivity or found.noise_scales != expected.noise_scales:
+        raise InvalidArgumentError(
+            "population.gather", "a function that returns another sum", "one that returns the sum of this round",
+            "Build it from contribution() or sum_messages().",
+        )  # fmt: skip
+    return ClippedSum(found.tensors, expected.sensitivity, expected.norms, None, expected.noise_scales, expected.support)

@@ -56,7 +56,7 @@ def audit(
     """
     from privet.audit import hold_rounds, mechanism
     from privet.audit.production import train
-    from privet.federated.cohorts import Cohorts
+    from privet.federated.server import Cohorts
 
     if run is not None and plan is None:
         claim, names = read_plan(run), _parameter_names(run)
