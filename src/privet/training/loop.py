@@ -209,8 +209,12 @@ class Loop(Unique, ABC):
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
         subspace = self._find_subspace(rule, masks)
-        with _explain_failures():
+        try:
             clipped = self._sum(self._draws.read(token.step), rule, masks, subspace)
+        except PrivetError:
+            raise
+        except USER_ERRORS as error:  # it may tell of the draw
+            raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         noised = release(clipped, token, self._noise, plan.divisor, self._past_noise, self._draws.first)
@@ -329,17 +333,6 @@ def sum_gradients(
                         total.add(drawn + group.positions[index], sums, norms)
             drawn += len(physical.indices)
     return total.to_clipped_sum(drawn)
-
-
-@contextlib.contextmanager
-def _explain_failures() -> Iterator[None]:
-    """Return a context in which any failure but an interrupt becomes a StepError that tells nothing about the draw."""
-    try:
-        yield
-    except PrivetError:
-        raise
-    except USER_ERRORS as error:
-        raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
 
 
 def raise_hidden(error: BaseException, what: str) -> NoReturn:

@@ -28,7 +28,7 @@ class RunRecorder(Unique):
     """The record of one run; use `begin` or `resume`, after which the first step can be taken.
 
     Attributes:
-        ledger, budget: of the run; its budget is None if nothing else is charged.
+        ledger, budget: ledger of the run, and the budget that pays for it, or None.
         completed: number of steps whose release is in the state.
         saved: number of checkpoints that this session has written.
     """
@@ -68,10 +68,7 @@ class RunRecorder(Unique):
         directory, budget = storage.folder, storage.budget
         if directory is not None or budget is not None:
             plan.check_readable()
-        facts = {
-            "accountant": DEFAULT_ACCOUNTANT,
-            "budget": None if budget is None else budget.to_dict(),
-        }
+        facts = {"accountant": DEFAULT_ACCOUNTANT, "budget": None if budget is None else budget.to_dict()}
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
             return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries, block=block), budget, state)
