@@ -133,4 +133,4 @@ def test_what_is_foreseen_reads_no_data():
     dataset.train.tensors[0].data = torch.full_like(dataset.train.tensors[0], float("nan"))
     given = verb.PlanOptions(noise_multiplier=1.0, steps=5, batch_size=100)
     planned = verb._plan(given, dataset, "logistic", 1437, None)
-    assert runs.forecast.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)
+    assert runs.run.foresee(setup, planned, dataset, model).signal == pytest.approx(100 * 5**0.5)

@@ -43,6 +43,10 @@ def other_loss(model, batch):
     return model(batch[0])[:, 0].abs()
 
 
+def weighted(model, batch, weight):
+    return weight * loss_fn(model, batch)
+
+
 class Items(Dataset):
     """A data set of one's own, whose contents nothing but its own code knows."""
 
@@ -141,6 +145,9 @@ WRONG = {
         r"model\.parameters\.0\.weight: float32 \(3, 3\), frozen → float32 \(3, 3\), trained",
     ),
     "another loss": ({}, {"loss": other_loss}, r"loss: .*\.loss_fn → .*\.other_loss\n"),
+    "another number in the loss": (
+        {"loss": partial(weighted, weight=2.0)}, {"loss": partial(weighted, weight=3.5)}, "loss or collate: .* → others",
+    ),
     "other data": ({}, {"data": TensorDataset(DATA.tensors[0].flip(0))}, "data: the contents .* → other contents\n"),
     "one other row": (
         {}, {"data": TensorDataset(DATA.tensors[0].index_fill(0, torch.tensor([7]), 0.0))},
@@ -177,6 +184,7 @@ SAME = {
     "a cycle of rates": {"scheduler": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 1.0, STEPS)},
     "functions of the step": {"scheduler": lambda o: LambdaLR(o, lambda step: 0.5**step)},
     "an average": {"average": lambda m: AveragedModel(m, multi_avg_fn=get_ema_multi_avg_fn(0.9))},
+    "a partial": {"loss": partial(weighted, weight=2.0)},
     "a subset": {"data": Subset(TensorDataset(torch.arange(90.0).view(30, 3)), range(5, 25))},
     "pieces": {"data": ConcatDataset([Subset(DATA, range(10)), Subset(DATA, range(10, 20))])},
     "a data set of one's own": {"data": Items(N)},

@@ -1,7 +1,7 @@
 """The manifest of a run: the parts that it was started with, compared before a resumed run changes or spends anything.
 
 `manifest.json` describes them in words that anybody may read: nothing in it depends on the contents of the data.
-`fingerprint.json`, which only its owner can read, tells other data and frozen parameters by digests under a secret
+`fingerprint.json`, which only its owner can read, tells other data, arguments and frozen parameters by digests under a secret
 key that is in it too. Who can read it can test a guess of all compared entries at once; keep it like the data.
 """
 
@@ -47,6 +47,7 @@ _BYTES = 2**24
 _LEAST = 2**12  # bytes of one frozen parameter
 _DIFFERENCES = {
     "data": "data: the contents that the run was started with → other contents",
+    "arguments": "loss or collate: the arguments that the partial functions were made with → others",
     "division": "data: the division into units that the run was started with → another",
     "frozen": "model: the frozen parameters that the run was started with → others (checkpoints do not hold them: load the same "
     "weights, or build the model after the same torch.manual_seed)",
@@ -256,12 +257,21 @@ def fingerprint(parts: Parts, key: bytes | None = None) -> str:
     """
     key = secrets.token_bytes(32) if key is None else key
     texts = {
+        "arguments": repr([_arguments(function) for function in (parts.loss_fn, parts.collate)]),
         "frozen": frozen_digest(parts.model),
         "division": getattr(parts.dataset, "division", None) if hasattr(parts.dataset, "rows_of_entries") else None,
     }
     digests = {name: None if text is None else hmac.new(key, text.encode(), "sha256").hexdigest() for name, text in texts.items()}
     held = {"format": 2, "key": key.hex(), "data": digest_data(key, parts.dataset), **digests}
     return json.dumps(held) + "\n"
+
+
+def _arguments(value: object) -> object:
+    """Return what a partial function was made with, by plain values and names; the name of any other function."""
+    if isinstance(value, partial | tuple):
+        held = (value.func, *value.args, *value.keywords.items()) if isinstance(value, partial) else value
+        return [_arguments(one) for one in held]
+    return value if value is None or isinstance(value, bool | int | float | str) else _name_function(value)
 
 
 def _compare(path: Path, parts: Parts) -> list[str]:
