@@ -100,12 +100,8 @@ def find_unit(named: object) -> Unit:
         return named
     found = _known(named) if isinstance(named, str) else None
     if found is None:
-        raise InvalidArgumentError(
-            "unit",
-            named,
-            "'one example', 'one user', or a privet.units.Unit",
-            "privet.units makes the data sets.",
-        )
+        fix = "privet.units makes the data sets."
+        raise InvalidArgumentError("unit", named, "'one example', 'one user', or a privet.units.Unit", fix)
     return found
 
 

@@ -153,11 +153,7 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
 
 
 def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str = "add-remove") -> float:
-    """Return an upper bound on δ at ε ≥ 0 of any sequence of events, by the accountant "pld"; 1 if any release has no noise.
-
-    >>> round(composed_delta([Event(1.0, 2.0)], epsilon=1.0), 4)
-    0.0068
-    """
+    """Return an upper bound on δ at ε ≥ 0 of any sequence of events, by the accountant "pld"; 1 if any release has no noise."""
     if real("epsilon", epsilon) < 0:
         raise InvalidArgumentError("epsilon", epsilon, "at least 0")
     choice("adjacency", adjacency, ADJACENCIES)
@@ -172,11 +168,7 @@ def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str 
 def composed_deltas(
     events: Iterable[Release], *, epsilons: ArrayLike, likely: float, adjacency: str = "add-remove"
 ) -> NDArray[np.float64]:
-    """Return δ (E,) at increasing ε ≥ 0 from one composition by the accountant "pld": upper bounds, tightest near δ = `likely`.
-
-    >>> composed_deltas([Event(1.0, 2.0)], epsilons=[0.0, 1.0], likely=1e-5).round(4).tolist()
-    [0.1974, 0.0068]
-    """
+    """Return upper bounds on δ (E,) at increasing ε ≥ 0 from one composition by "pld", tightest near δ = `likely`."""
     check_query(likely, adjacency)
     asked = np.asarray(epsilons, dtype=np.float64)
     if not (np.isfinite(asked).all() and (asked >= 0).all() and (np.diff(asked) >= 0).all()):
@@ -344,11 +336,7 @@ def parallel_epsilon(
 
 
 def resolution(events: Iterable[Release], *, delta: float, adjacency: str, accountant: str) -> dict[str, float]:
-    """Return what sets the resolution of an accountant's answer, name → number; empty for a closed form.
-
-    >>> resolution([Event(0.01, 2.0)], delta=1e-5, adjacency="add-remove", accountant="moments")
-    {'orders': 32, 'lowest_order': 2, 'highest_order': 33}
-    """
+    """Return what sets the resolution of an accountant's answer, name → number; empty for a closed form."""
     together = as_accounted(events, adjacency, accountant)
     if together and accountant == "pld" and (width := pld.grid_width(together, delta, adjacency)):
         return {"grid_width": width}

@@ -20,11 +20,7 @@ def round_down(value: float, digits: int = 4) -> Decimal:
 
 
 def format_up(epsilon: float, digits: int = 4) -> str:
-    """Format a privacy loss with `digits` significant digits, rounded up; infinity is "∞".
-
-    >>> format_up(1683.2), format_up(2.99901), format_up(4.21234e11)
-    ('1684', '3.000', '4.213e+11')
-    """
+    """Format a privacy loss with `digits` significant digits, rounded up; infinity is "∞"."""
     if math.isinf(epsilon):
         return "∞"
     rounded = round_up(epsilon, digits)
@@ -32,11 +28,7 @@ def format_up(epsilon: float, digits: int = 4) -> str:
 
 
 def format_percent_up(value: float) -> str:
-    r"""Format a probability in per cent with two significant digits, rounded up.
-
-    >>> [format_percent_up(value).replace("\N{NO-BREAK SPACE}", " ") for value in (0.11331, 0.0026088, 1.0)]
-    ['12 %', '0.27 %', '100 %']
-    """
+    """Format a probability in per cent with two significant digits, rounded up."""
     return f"{round_up(_percent(value), 2):f}\N{NO-BREAK SPACE}%"
 
 

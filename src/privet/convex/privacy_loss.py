@@ -60,11 +60,7 @@ def composed_delta(epsilon: float, *, mu: float, tails: int, log_determinant: fl
 
 
 def composed_epsilon(delta: float, *, mu: float, tails: int, log_determinant: float, output_mu: float = 0.0) -> float:
-    """Return an upper bound on ε at δ in (0, 1); arguments as for `composed_delta`.
-
-    >>> round(composed_epsilon(1e-5, mu=0.2, tails=2, log_determinant=0.05), 2)
-    0.81
-    """
+    """Return an upper bound on ε at δ in (0, 1); arguments as for `composed_delta`."""
 
     def excess(epsilon: float) -> float:
         found = composed_delta(epsilon, mu=mu, tails=tails, log_determinant=log_determinant, output_mu=output_mu)

@@ -154,12 +154,8 @@ class PrivacyMechanism:
     def noise_multiplier(self) -> float:
         """σ, noise standard deviation over sensitivity; refused while the noise has none."""
         if self.noise.multiplier is None:
-            raise InvalidArgumentError(
-                "noise.multiplier",
-                None,
-                "a number",
-                "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier).",
-            )
+            fix = "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier)."
+            raise InvalidArgumentError("noise.multiplier", None, "a number", fix)
         return float(self.noise.multiplier)
 
     @property

@@ -43,11 +43,7 @@ class Query:
 
     @classmethod
     def calibrate(cls, epsilon: float, *, delta: float, adjacency: str = "add-remove", **fields: int) -> Self:
-        """Return the query with the least noise that is (ε, δ)-private by itself; `fields` are its other fields.
-
-        >>> round(Holdout.calibrate(0.1, delta=1e-5, examples=500).multiplier, 1)
-        30.7
-        """
+        """Return the query with the least noise that is (ε, δ)-private by itself; `fields` are its other fields."""
         multiplier = composed_multiplier(
             lambda sigma: [accounting.Event(1.0, sigma)],
             epsilon=positive(cls.OPTION, epsilon), delta=delta, adjacency=adjacency,

@@ -137,11 +137,7 @@ def assess(plan: Plan, parameters: int, *, epsilon: float | None = None, simpler
 def find_simpler_model(
     model: str, examples: int, input_shape: tuple[int, ...], *, task: str, schema: bool, epsilon: float, delta: float
 ) -> str | None:
-    """Return the linear network to take in place of one with hidden layers, if the signal is too small for these; else None.
-
-    >>> find_simpler_model("mlp", 300, (64,), task="classification", schema=False, epsilon=1.0, delta=3e-4)
-    'logistic'
-    """
+    """Return the linear network to take in place of one with hidden layers, if the signal is too small for these; else None."""
     if model not in _DENSE or math.isinf(epsilon):
         return None
     best = choose_model(examples, input_shape, task=task, schema=schema, epsilon=epsilon, delta=delta)

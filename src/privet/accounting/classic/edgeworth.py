@@ -17,7 +17,7 @@ __all__ = ["epsilon", "interval"]
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,30 +80,23 @@ def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
 
 
 def interval(events: Sequence[Event], delta: float, adjacency: str) -> tuple[float, float]:
-    """Return bounds on ε at δ from both sides; 0 and infinity where the distance to the expansion is too large to say more.
-
-    >>> low, high = interval([Event(0.01, 5.0, 10**5)], 0.05, "add-remove")
-    >>> round(low, 2), round(high, 2)
-    (0.74, 0.81)
-    """
+    """Return bounds on ε at δ from both sides; 0 and infinity where the distance to the expansion is too large to say more."""
     if all(event.sampling_rate == 1.0 for event in events):
         exact = epsilon(events, delta, adjacency)
         return exact, exact
     low, high = 0.0, 0.0
     for first, second in _directions(events, adjacency):
         below, beside = first.distance(), second.distance()
-
-        def least(points: Array, sums: tuple[_Sum, _Sum] = (first, second), by: tuple[float, float] = (below, beside)) -> Array:
-            above = np.minimum(sums[1].survival(points, False) + by[1], 1.0)
-            return np.asarray(sums[0].survival(points, False) - by[0] - np.exp(points) * above)
-
-        def most(points: Array, sums: tuple[_Sum, _Sum] = (first, second), by: tuple[float, float] = (below, beside)) -> Array:
-            above = np.maximum(sums[1].survival(points, False) - by[1], 0.0)
-            return np.asarray(sums[0].survival(points, False) + by[0] - np.exp(points) * above)
-
-        low = max(low, _last_above(least, first, delta))
-        high = max(high, math.inf if below >= delta else _last_above(most, first, delta))
+        lower, upper = (partial(_claimed, (first, second), (sign * below, sign * beside)) for sign in (-1.0, 1.0))
+        low = max(low, _last_above(lower, first, delta))
+        high = max(high, math.inf if below >= delta else _last_above(upper, first, delta))
     return low, high
+
+
+def _claimed(sums: tuple[_Sum, _Sum], by: tuple[float, float], points: Array) -> Array:
+    """Return δ at the points, with both probabilities moved by the distances from their expansions."""
+    above = np.clip(sums[1].survival(points, False) - by[1], 0.0, 1.0)
+    return np.asarray(sums[0].survival(points, False) + by[0] - np.exp(points) * above)
 
 
 def _norm(events: Sequence[Event]) -> float:

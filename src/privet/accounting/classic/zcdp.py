@@ -38,9 +38,6 @@ def rho(events: Iterable[Release], adjacency: str = "add-remove") -> float:
 
     Source:
         Bun, Steinke 2016, "Concentrated Differential Privacy", Propositions 1.6 (Gaussian) and 1.4 (pure DP: ε²/2).
-
-    >>> rho([Event(1.0, 2.0, 4)])
-    0.5
     """
     choice("adjacency", adjacency, _ADJACENCIES)
     return math.fsum(event.count * _of_release(event, adjacency) for event in merge(events, amplified=False))

@@ -112,11 +112,7 @@ def read_composition(path: str | Path) -> Composition:
 
 
 def parse_composition(content: object) -> Composition:
-    """Return the composition that a parsed file declares; errors name the release.
-
-    >>> parse_composition({"releases": [{"mechanism": "laplace", "noise_multiplier": 2.0}]}).releases
-    (LaplaceEvent(sampling_rate=1.0, noise_multiplier=2.0, count=1),)
-    """
+    """Return the composition that a parsed file declares; errors name the release."""
     table = _table("composition", content, _KEYS)
     given = table.get("releases")
     if not isinstance(given, list):

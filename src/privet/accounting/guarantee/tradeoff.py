@@ -80,9 +80,6 @@ def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike)
     """Return the trade-off curve f(α), the lowest false negative rate of any attack with false positive rate α in [0, 1].
 
     Dong, Roth, Su 2022, "Gaussian Differential Privacy" (duality of (ε, δ) and trade-off curves).
-
-    >>> false_negative_rate(PrivacyProfile(np.zeros(1), np.array([0.25])), 0.5)
-    array(0.25)
     """
     rates = np.asarray(false_positive_rate, dtype=np.float64)
     if not ((rates >= 0) & (rates <= 1)).all():

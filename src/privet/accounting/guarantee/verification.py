@@ -123,11 +123,7 @@ class Verification:
 
 
 def verify_epsilon(events: Iterable[Release], *, epsilon: float, delta: float, adjacency: str = "add-remove") -> Verification:
-    """Verify an ε with dp-accounting's for the same releases; raises if it is not installed.
-
-    >>> verify_epsilon([Event(1.0, 2.0)], epsilon=0.9, delta=1e-5).agrees
-    False
-    """
+    """Verify an ε with dp-accounting's for the same releases; raises if it is not installed."""
     try:
         return Verification(epsilon, dp_accounting_epsilon(events, delta=delta, adjacency=adjacency), delta)
     except InvalidArgumentError as error:

@@ -45,25 +45,14 @@ def log_shares(losses: Array, start: float | None) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Parameters of a Fourier series.
+    """Parameters of a Fourier series; a loss is far with a probability that grows from 0 to 1 around the start of far losses."""
 
-    Args:
-        tail: probability per release that may count as an infinite loss.
-        tilt: θ > 0, the exponent of the tilted distribution.
-        period: W, with which losses repeat; a multiple of an eighth of a power of two.
-        frequencies: K, number of frequencies besides zero: 2πk/W for k = 0, …, K.
-        start: start of the far losses, if they are summed separately; a loss is far with a probability that grows from 0 to 1
-            around it, so that no transform has an edge to resolve. None for one sum of all losses.
-        scale: approximate expected number of far losses under the tilt, a power of two, in the sum of what far losses add; None
-            in other sums.
-    """
-
-    tail: float
-    tilt: float
-    period: float
-    frequencies: int
-    start: float | None = None
-    scale: float | None = None
+    tail: float  # probability per release that may count as an infinite loss
+    tilt: float  # θ > 0, the exponent of the tilted distribution
+    period: float  # W, with which losses repeat; a multiple of an eighth of a power of two
+    frequencies: int  # K, number of frequencies besides zero: 2πk/W for k = 0, …, K
+    start: float | None = None  # of the far losses, if they are summed separately; None for one sum of all losses
+    scale: float | None = None  # about the expected number of far losses under the tilt, a power of two, in their sum
 
 
 @dataclass(frozen=True)
