@@ -57,9 +57,13 @@ def test_what_has_no_rho_is_infinite_or_refused():
 
 @settings(deadline=None, max_examples=40)
 @given(st.floats(-8, 4), st.floats(-30, -0.3))
-def test_the_conversion_is_tighter_than_that_of_bun_and_steinke(log_rho, log_delta):
+def test_epsilon_and_delta_answer_each_other(log_rho, log_delta):
     rho, delta = 10**log_rho, 10**log_delta
-    assert zcdp.epsilon_of(rho, delta) <= rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1e-9
+    epsilon = zcdp.epsilon_of(rho, delta)
+    assert epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1e-9  # Bun and Steinke's conversion is weaker
+    assert zcdp.delta_of(rho, epsilon) <= delta * (1 + 1e-6) or epsilon == 0
+    if epsilon > 1e-6:
+        assert zcdp.delta_of(rho, epsilon * 0.999) > delta
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (30.0, 200), (0.3, 2)])

@@ -7,7 +7,7 @@ releases an upper bound that ignores amplification.
 
 from __future__ import annotations
 
-__all__ = ["epsilon_of", "largest_rho", "noise_multiplier", "rho"]
+__all__ = ["delta_of", "epsilon_of", "largest_rho", "noise_multiplier", "rho"]
 
 import math
 from collections.abc import Iterable
@@ -80,6 +80,19 @@ def epsilon_of(rho: float, delta: float) -> float:
     guess = 0.5 * math.log(math.log(1 / delta) / rho)
     found = minimize_scalar(at, bounds=(guess - 6, guess + 6), method="bounded", options={"xatol": 1e-9})
     return max(0.0, float(found.fun)) * (1 + _PRECISION)
+
+
+def delta_of(rho: float, epsilon: float) -> float:
+    """Return a δ at ε ≥ 0 of every ρ-zCDP mechanism; ρ ≥ 0. Source as for `epsilon_of`, solved for δ."""
+    if rho == 0.0:
+        return 0.0
+
+    def at(log_order: float) -> float:
+        order = 1 + math.exp(log_order)
+        return (order - 1) * (order * rho - epsilon + math.log1p(-1 / order)) - math.log(order)
+
+    found = minimize_scalar(at, bounds=(-20.0, 20.0), method="bounded", options={"xatol": 1e-9})
+    return min(1.0, math.exp(min(float(found.fun), 0.0)) * (1 + _PRECISION))
 
 
 def largest_rho(epsilon: float, delta: float) -> float:

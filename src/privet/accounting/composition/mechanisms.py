@@ -1,10 +1,13 @@
-"""The Laplace and Gaussian mechanisms for a number or vector of known sensitivity; their events say what they cost."""
+"""The Laplace and Gaussian mechanisms for a number or vector of known sensitivity."""
 
 from __future__ import annotations
 
 __all__ = [
     "gaussian_deviation",
     "gaussian_deviation_classical",
+    "gaussian_epsilon",
+    "laplace_delta",
+    "laplace_epsilon",
     "laplace_scale",
 ]
 
@@ -12,12 +15,27 @@ import math
 
 from privet.accounting.classic import gaussian
 from privet.accounting.root_finding import smallest_multiplier
-from privet.errors import between, positive
+from privet.errors import InvalidArgumentError, between, positive, real
 
 
 def laplace_scale(*, epsilon: float, sensitivity: float) -> float:
     """Return the scale b of Laplace noise for (ε, 0)-DP: L1 sensitivity/ε (Dwork, McSherry, Nissim, Smith 2006)."""
     return positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
+
+
+def laplace_delta(*, epsilon: float, scale: float, sensitivity: float) -> float:
+    """Return δ at ε ≥ 0 of the scalar Laplace mechanism: 1 − e^{(ε − sensitivity/scale)/2}, at least 0."""
+    if real("epsilon", epsilon) < 0:
+        raise InvalidArgumentError("epsilon", epsilon, "at least 0")
+    loss = positive("sensitivity", sensitivity) / positive("scale", scale)
+    return max(0.0, -math.expm1((epsilon - loss) / 2))
+
+
+def laplace_epsilon(*, scale: float, sensitivity: float, delta: float = 0.0) -> float:
+    """Return ε at δ in [0, 1) of the scalar Laplace mechanism: sensitivity/scale + 2·log(1 − δ), at least 0."""
+    if not 0 <= real("delta", delta) < 1:
+        raise InvalidArgumentError("delta", delta, "at least 0 and below 1")
+    return max(0.0, positive("sensitivity", sensitivity) / positive("scale", scale) + 2 * math.log1p(-delta))
 
 
 def gaussian_deviation_classical(*, epsilon: float, delta: float, sensitivity: float) -> float:
@@ -41,3 +59,9 @@ def gaussian_deviation(*, epsilon: float, delta: float, sensitivity: float) -> f
     target, size = positive("epsilon", epsilon), positive("sensitivity", sensitivity)
     between("delta", delta, 0.0, 1.0)
     return size * smallest_multiplier(lambda sigma: gaussian.epsilon(1 / sigma, delta), target)
+
+
+def gaussian_epsilon(*, deviation: float, delta: float, sensitivity: float) -> float:
+    """Return ε at δ of Gaussian noise with this standard deviation > 0."""
+    between("delta", delta, 0.0, 1.0)
+    return gaussian.epsilon(positive("sensitivity", sensitivity) / positive("deviation", deviation), delta)
