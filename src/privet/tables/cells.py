@@ -34,12 +34,7 @@ _FRACTION = re.compile(r"[+-]?\d*\.\d+|[+-]?\d+(?:\.\d*)?[eE][+-]\d+|[+-]?\d*\.\
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Cells as text, each distinct one stored once.
-
-    Args:
-        distinct: distinct cells without surrounding spaces; None for a cell that the source declares missing.
-        places: (N,) place of each cell among them.
-    """
+    """Cells as text without surrounding spaces, each distinct one stored once, None if missing; `places` are theirs, (N,)."""
 
     distinct: tuple[str | None, ...]
     places: NDArray[np.int32]

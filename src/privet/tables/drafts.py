@@ -69,15 +69,12 @@ _YES = ("true", "yes", "y", "t", "1", "male", "positive")
 
 
 def draft(types: Mapping[str, str | None], target: str, sample: Frame | None = None) -> str:
-    """Return the TOML of a schema for a table with some columns.
+    """Return the TOML of a schema for a table with some columns, complete once no "?" is left in it.
 
     Args:
         types: name → type that the table declares for the column, or None; names and types are public.
         target: name of the column to predict.
         sample: a public table with these columns, from whose values the schema is completed; None for no values at all.
-
-    Returns:
-        A text with comments, which `Schema.from_toml` accepts once no "?" is left.
 
     Guarantee:
         Without a sample, the draft depends on names and declared types only.

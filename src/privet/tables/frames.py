@@ -44,14 +44,9 @@ _EXTRA = "Install what reads it: pip install 'privet[tables]'."
 class Frame:
     """Columns of equal length.
 
-    Args:
-        columns: name → cells, as text, or as an array of numbers (integers, or floats with NaN for missing ones). Those of a data
-            frame or a file of its kind are converted when they are first used: nothing is done with a column that is not.
-        rows: number of rows N.
-        source: origin of the table, for messages.
-        argument: name of the argument, for messages.
-        types: name → the type that the source declares for the column; empty for files of text, which declare none.
-        broken: number of rows with too few or too many cells, all of whose cells count as missing.
+    Cells are text, or an array of numbers (integers, or floats with NaN for missing ones). Those of a data frame are converted
+    when they are first used. `source` and `argument` are for messages; `types` are those that the source declares, which files
+    of text do not. `broken` rows have too few or too many cells, all of which count as missing.
     """
 
     columns: Mapping[str, Words | NDArray[np.generic]]
