@@ -64,6 +64,7 @@ SUBLAYERS = {
     ],
     "privet.audit": [
         "probe", "checks", "observations", "production", "federated_rounds", "_mechanism", "_one_run", "_program",
+        "battery", "plugin",
     ],
     "privet.convex": [
         "convex_losses", "minimiser", "privacy_loss", "perturbation", "convex_plan", "convex_statement", "convex_training",

@@ -84,6 +84,18 @@ class Following(Net):
         return self.outer(h)
 model = Following()
 """,
+    "statistics in a buffer, checked in evaluation mode": """
+class Counting(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(6))
+    def forward(self, x):
+        h = self.hidden(x)
+        if self.training:
+            self.seen.add_(h.detach().sum(0))
+        return self.outer(h)
+model = Counting().eval()
+""",
     "labels beyond the classes": """
 dataset = TensorDataset(x, y + 2)
 """,

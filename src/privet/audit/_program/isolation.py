@@ -141,9 +141,13 @@ def _find_dependent_state(program: AuditedProgram, together: Any) -> list[str]:
 
 
 def _state_after(program: AuditedProgram, batches: Sequence[Any]) -> dict[str, Any]:
-    """Return name → numbers and texts in the buffers, parameters and attributes of copies of model and loss after some passes."""
+    """Return name → numbers and texts in modules of copies of model and loss after passes in training mode."""
     model, loss_fn = copy.deepcopy(program.model), program.loss_fn
     loss_fn = copy.deepcopy(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
+    if not model.training:
+        for module in model.train().modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()  # frozen
     for batch in batches:
         seeded(0, loss_fn, model, cast(batch, None))
     found = {}

@@ -1,0 +1,84 @@
+"""`pytest -m guarantee` needs two files of the user, and a wrong model fails it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import privet
+from privet.audit import FAMILIES
+
+OPTIONS = ["-q", "--strict-markers", "-p", "no:cacheprovider", "-m", "guarantee", "--certificate", "c.json"]
+CONFTEST = 'pytest_plugins = ["privet.audit.plugin"]\n'
+TESTS = """
+import privet, pytest, torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.audit.battery import *
+
+
+class Centred(nn.Linear):
+    def forward(self, x):
+        out = super().forward(x)
+        return out - out.mean(0)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MODEL(5, 3)
+
+
+@pytest.fixture(scope="module")
+def loss_fn():
+    return lambda model, batch: F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return torch.randn(6, 5), torch.arange(6) % 3
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return privet.Plan(
+        examples=300, sampling=privet.sampling.Poisson(30), steps=50, clipping=privet.clipping.Flat(0.7), delta=1e-4,
+        noise=privet.noise.Gaussian(1.7),
+    )
+
+
+@pytest.fixture(scope="module")
+def observations():
+    return 10_000
+
+
+def test_of_another_kind():
+    raise AssertionError("not selected")
+"""
+
+
+@pytest.mark.parametrize(("module", "failing"), [("nn.Linear", []), ("Centred", list(FAMILIES))])
+def test_the_users_model_is_tested(module, failing, tmp_path):
+    (tmp_path / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (tmp_path / "test_mine.py").write_text(TESTS.replace("MODEL", module), encoding="utf-8")
+    source = str(Path(privet.__file__).parents[1])
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", *OPTIONS],
+        cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": source},
+    )  # fmt: skip
+    assert result.returncode == int(bool(failing)), result.stdout
+    certificate = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    assert certificate["passed"] is not bool(failing)
+    assert certificate["mechanism"]["passed"]
+    assert (
+        f"ORACLE: {'the model can be trained' if failing else 'the sum equals that of plain autograd, in float64'}"
+        in result.stdout
+    )
+    assert "1 deselected" in result.stdout
+    for family in failing:
+        assert f"test_model[{family}]" in result.stdout
