@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet.accounting import steps
 from privet.accounting.root_finding import HIGHEST, LOWEST, MOST_STEPS, largest_count, smallest_multiplier
 from privet.errors import InvalidArgumentError
 
@@ -90,10 +89,3 @@ def test_a_target_beyond_the_largest_number_of_steps_is_refused_quickly():
     assert largest_count(spent, 1e-12 * (MOST_STEPS - 1)) == MOST_STEPS - 1
     with pytest.raises(InvalidArgumentError, match=r"the cost of 1,000 steps"):
         largest_count(spent, 3, most=1000)
-
-
-def test_a_budget_that_no_training_can_spend_is_refused():
-    with pytest.raises(
-        InvalidArgumentError, match=r"^epsilon is 10\.0; it must be below 0\.148, the cost of 2,147,483,647 steps"
-    ):
-        steps(epsilon=10.0, sampling_rate=1e-2, noise_multiplier=1e4, delta=1e-5)

@@ -192,8 +192,9 @@ def test_a_bad_target_is_refused_by_name(target):
 
 
 def test_an_approximation_is_no_target():
-    with pytest.raises(InvalidArgumentError, match=r"^accountant is 'gdp'.*Only an upper bound"):
-        plan(noise=Gaussian()).calibrate(epsilon=3, accountant="gdp")
+    for name in ("gdp", "edgeworth"):
+        with pytest.raises(InvalidArgumentError, match=rf"^accountant is '{name}'.*Only an upper bound"):
+            plan(noise=Gaussian()).calibrate(epsilon=3, accountant=name)
 
 
 def test_targets_out_of_reach_are_refused():

@@ -8,8 +8,7 @@ from scipy.stats import norm
 
 from privet.accounting import Event, edgeworth
 from privet.accounting.classic.edgeworth import _directions, _refined_distance
-from privet.accounting.queries import DIRECTIONS, composed_epsilon
-from privet.errors import InvalidArgumentError
+from privet.accounting.queries import composed_epsilon
 
 
 @settings(deadline=None, max_examples=15)
@@ -93,19 +92,3 @@ def test_refined_distances_beat_berry_esseen_for_many_releases():
     assert _refined_distance(losses) < 0.6 * 0.5583 * losses.absolute
     assert losses.distance() == _refined_distance(losses)
     assert losses.survival(np.array([losses.mean + 2 * losses.deviation]), True)[0] == pytest.approx(norm.sf(2), rel=0.01)
-
-
-def test_it_is_never_a_bound_a_target_or_part_of_a_statement():
-    assert "too small" in DIRECTIONS["edgeworth"]
-    import privet
-
-    plan = privet.Plan(
-        examples=1000, sampling=privet.sampling.Poisson(20), steps=50, clipping=privet.clipping.Flat(0.5), delta=1e-5,
-        noise=privet.noise.Gaussian(2.0),
-    )  # fmt: skip
-    assert "edgeworth" not in plan.guarantee().epsilon_by_accountant
-    assert plan.epsilon("edgeworth") > 0
-    with pytest.raises(InvalidArgumentError, match=r"Only an upper bound can be a target"):
-        privet.Plan(
-            examples=1000, sampling=privet.sampling.Poisson(20), steps=50, clipping=privet.clipping.Flat(0.5), delta=1e-5
-        ).calibrate(epsilon=1.0, accountant="edgeworth")
