@@ -37,8 +37,10 @@ def register_handler(*functions: Any, always: bool = False, direct: bool = False
     """Return a decorator that registers a rule for torch functions.
 
     Args:
-        functions: such as `torch.inner`, `torch.nn.functional.linear` or `torch.Tensor.matmul`.
-        always, direct: as for `Handler`.
+        functions: such as `torch.inner`, `torch.nn.functional.linear` or `torch.Tensor.matmul`; or the name of an operator of
+            another package, such as "bitsandbytes::gemm_4bit", whose own batching rule is not used.
+        always: whether the rule computes every call with a per-example tensor, not only those that also take a parameter.
+        direct: whether it is called inside vmap, with tensors as one example sees them.
 
     The rule is called as (recorder, *arguments of the function), with physical tensors: (B, …) where an example sees (…). For a
     followed parameter (`recorder.follows`), it computes with the detached parameter and, in the backward pass, passes the
