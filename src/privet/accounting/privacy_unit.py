@@ -94,9 +94,8 @@ def find_unit(named: object) -> Unit:
     """
     if isinstance(named, Unit):
         if _known(named.name) not in (None, named):
-            raise InvalidArgumentError(
-                "unit.name", named.name, "a name that no other unit has", "Plan and data set are compared by it."
-            )
+            fix = "Plan and data set are compared by it."
+            raise InvalidArgumentError("unit.name", named.name, "a name that no other unit has", fix)
         return named
     found = _known(named) if isinstance(named, str) else None
     if found is None:

@@ -71,9 +71,8 @@ def largest_count(spent: Callable[[int], float], target: float, most: int = MOST
     if at_low > target and start > 1:
         low, at_low = 1, spent(1)
     if at_low > target:
-        raise InvalidArgumentError(
-            "epsilon", target, f"at least {at_low:.3g}, the cost of one step", "Add noise or sample fewer examples."
-        )
+        fix = "Add noise or sample fewer examples."
+        raise InvalidArgumentError("epsilon", target, f"at least {at_low:.3g}, the cost of one step", fix)
     high = low + 1
     while (at_high := spent(high)) <= target:
         if high == most:

@@ -95,10 +95,8 @@ class ConvexPlan(JsonForm):
         positive("regularisation", self.regularisation, "Without it, one example can move the minimiser by any distance.")
         between("delta", self.delta, 0.0, 1.0, "It is usually well below 1 / examples, such as 1e-5.")
         if self.delta * self.examples >= 1:
-            raise InvalidArgumentError(
-                "delta", self.delta, f"below 1 / examples = {1 / self.examples:.3g}",
-                "Publishing one random record outright would satisfy it.",
-            )  # fmt: skip
+            fix = "Publishing one random record outright would satisfy it."
+            raise InvalidArgumentError("delta", self.delta, f"below 1 / examples = {1 / self.examples:.3g}", fix)
         choice(
             "adjacency", self.adjacency, self.mechanism.ADJACENCIES,
             f"{type(self.mechanism).__name__} has no bound for other neighbours.",
@@ -108,10 +106,8 @@ class ConvexPlan(JsonForm):
             raise InvalidArgumentError("intercept", self.intercept, "at least 0", "0 leaves the intercept out.")
         choice("source", self.source, SOURCES)
         if self.mechanism.multiplier is not None and self.tolerance > _LARGEST_TOLERANCE * self.loss.lipschitz:
-            raise InvalidArgumentError(
-                "regularisation", self.regularisation, "larger for this many examples",
-                "Double precision does not find the minimiser as precisely as the guarantee needs.",
-            )  # fmt: skip
+            fix = "Double precision does not find the minimiser as precisely as the guarantee needs."
+            raise InvalidArgumentError("regularisation", self.regularisation, "larger for this many examples", fix)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -170,9 +166,8 @@ class ConvexPlan(JsonForm):
         """Return the plan with the smallest noise multiplier that meets a target ε > 0, never exceeded, at the plan's δ."""
         target = positive("epsilon", epsilon)
         if self.mechanism.multiplier is not None:
-            raise InvalidArgumentError(
-                "epsilon", epsilon, "left out when the mechanism has a multiplier", "Leave out one of the two."
-            )
+            fix = "Leave out one of the two."
+            raise InvalidArgumentError("epsilon", epsilon, "left out when the mechanism has a multiplier", fix)
         self.mechanism.check(self.loss, self.regularisation, target)
 
         def spent(multiplier: float) -> float:

@@ -32,10 +32,8 @@ class Perturbation(ABC):
     def __post_init__(self) -> None:
         low, high = MULTIPLIER_RANGE
         if self.multiplier is not None and not low <= real("mechanism.multiplier", self.multiplier) <= high:
-            raise InvalidArgumentError(
-                "mechanism.multiplier", self.multiplier, f"between {low:g} and {high:g}",
-                "ConvexPlan.calibrate(epsilon) finds it.",
-            )  # fmt: skip
+            fix = "ConvexPlan.calibrate(epsilon) finds it."
+            raise InvalidArgumentError("mechanism.multiplier", self.multiplier, f"between {low:g} and {high:g}", fix)
 
     @property
     @abstractmethod

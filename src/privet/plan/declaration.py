@@ -78,10 +78,8 @@ class Declaration(PrivacyMechanism):
         if not isinstance(self.accept_large_delta, bool):
             raise InvalidArgumentError("accept_large_delta", self.accept_large_delta, "True or False")
         if self.delta * self.people >= 1 and not self.accept_large_delta:
-            raise InvalidArgumentError(
-                "delta", self.delta, f"below 1 / examples = {1 / self.people:.3g}",
-                "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True.",
-            )  # fmt: skip
+            fix = "Publishing one random record outright would satisfy it; lower it, or say accept_large_delta=True."
+            raise InvalidArgumentError("delta", self.delta, f"below 1 / examples = {1 / self.people:.3g}", fix)
         self.sampling.check_adjacency(self.adjacency)
         for name, base in self.BASES.items():
             part = getattr(self, name)
@@ -138,9 +136,8 @@ class Declaration(PrivacyMechanism):
         its bound to released values is refused.
         """
         if self.clipping.adaptive:
-            raise InvalidArgumentError(
-                "clipping", self.clipping, "a rule whose bound is known ahead", "An adaptive one finds it while training."
-            )
+            fix = "An adaptive one finds it while training."
+            raise InvalidArgumentError("clipping", self.clipping, "a rule whose bound is known ahead", fix)
         spread = self.noise.spread(self.total_steps) if isinstance(self.noise, Correlated) else 1.0
         return self.multipliers() * spread * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
@@ -211,10 +208,8 @@ class Declaration(PrivacyMechanism):
             low, high = MULTIPLIER_RANGE
             for multiplier in (float(choose(self.multipliers())) for choose in (np.min, np.max)):
                 if not low <= multiplier <= high:
-                    raise InvalidArgumentError(
-                        "the noise multiplier of a step", multiplier, f"between {low:g} and {high:g}",
-                        "It is noise.multiplier times noise.schedule and, with a fixed deviation, over bound_schedule.",
-                    )  # fmt: skip
+                    fix = "It is noise.multiplier times noise.schedule and, with a fixed deviation, over bound_schedule."
+                    raise InvalidArgumentError("the noise multiplier of a step", multiplier, f"between {low:g} and {high:g}", fix)
 
     def _multipliers(self, total: int) -> Factors:
         multipliers = super()._multipliers(total)

@@ -123,9 +123,8 @@ class PrivacyMechanism:
         if isinstance(self.steps, Epochs):
             if not 1 <= self.sampling.steps_in(self.steps.epochs, self.examples) < 2**31:
                 an_epoch = self.sampling.steps_per_epoch(self.examples)
-                raise InvalidArgumentError(
-                    "steps", self.steps, "at least one step and less than 2**31", f"One epoch has {an_epoch:g} steps."
-                )
+                fix = f"One epoch has {an_epoch:g} steps."
+                raise InvalidArgumentError("steps", self.steps, "at least one step and less than 2**31", fix)
         elif self.steps is not None:
             count("steps", self.steps, fix="Give a number of steps, privet.epochs(n), or None to spend a budget.")
 
@@ -143,9 +142,8 @@ class PrivacyMechanism:
     def total_steps(self) -> int:
         """Number of steps T; refused while `steps` is None."""
         if self.steps is None:
-            raise InvalidArgumentError(
-                "steps", None, "a number or privet.epochs(n)", "Call .calibrate(epsilon=...) to solve for it."
-            )
+            fix = "Call .calibrate(epsilon=...) to solve for it."
+            raise InvalidArgumentError("steps", None, "a number or privet.epochs(n)", fix)
         if isinstance(self.steps, Epochs):
             return math.floor(self.sampling.steps_in(self.steps.epochs, self.examples))
         return self.steps
@@ -243,14 +241,11 @@ class PrivacyMechanism:
         choice("accountant", by, bounds, "Only an upper bound can be a target.")
         open_noise, open_steps = self.noise.multiplier is None, self.steps is None
         if open_noise and open_steps:
-            raise InvalidArgumentError(
-                "steps", None, "given when the noise is not", "One of noise and steps is solved for, not both."
-            )
+            fix = "One of noise and steps is solved for, not both."
+            raise InvalidArgumentError("steps", None, "given when the noise is not", fix)
         if not open_noise and not open_steps:
-            raise InvalidArgumentError(
-                "epsilon", epsilon, "left out when noise and steps are both given",
-                "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for.",
-            )  # fmt: skip
+            fix = "Leave out the noise (or its multiplier), or set steps=None; exactly one is solved for."
+            raise InvalidArgumentError("epsilon", epsilon, "left out when noise and steps are both given", fix)
         if open_steps:
             return self._solve_for_steps(target, by)
         multiplier = composed_multiplier(
@@ -295,6 +290,5 @@ def check_own(name: str, value: object, example: str) -> None:
     """Refuse a kind derived from one of those that only Privet defines: its methods would run unseen by the accountant."""
     kind = type(value)
     if PARTS.get(kind.__name__) is not kind:
-        raise InvalidArgumentError(
-            name, kind.__name__, f"a kind that Privet defines, such as {example}", "A class of your own cannot be accounted for."
-        )
+        fix = "A class of your own cannot be accounted for."
+        raise InvalidArgumentError(name, kind.__name__, f"a kind that Privet defines, such as {example}", fix)

@@ -106,9 +106,8 @@ def state_search(plans: Sequence[Plan], *, score: Score, number: TrialDistributi
             "the model and public data, or add noise and use PaidScore(function, events).",
         )  # fmt: skip
     if not isinstance(number, TrialDistribution):
-        raise InvalidArgumentError(
-            "number", number, "a distribution such as privet.tuning.geometric(mean=10)", "A fixed number leaks more."
-        )
+        fix = "A fixed number leaks more."
+        raise InvalidArgumentError("number", number, "a distribution such as privet.tuning.geometric(mean=10)", fix)
     first = plans[0]
     for name in ("examples", "adjacency", "delta", "unit"):
         if len(found := {getattr(plan, name) for plan in plans}) > 1:

@@ -62,7 +62,6 @@ def divergence(events: Iterable[Release], *, order: float, adjacency: str) -> fl
     """Return the sum of the Rényi divergences of releases at this order."""
     place = int(np.argmin(np.abs(ORDERS - order)))
     if ORDERS[place] != order:
-        raise InvalidArgumentError(
-            "order", order, "one of privet.accounting.rdp.ORDERS", "Another version of Privet chose this order."
-        )
+        fix = "Another version of Privet chose this order."
+        raise InvalidArgumentError("order", order, "one of privet.accounting.rdp.ORDERS", fix)
     return float(curve(events, adjacency)[place])
