@@ -39,12 +39,12 @@ def loss_fn(model, batch):
 DATA = TensorDataset(torch.randn(N, 3))
 
 
-def other_loss(model, batch):
-    return model(batch[0])[:, 0].abs()
+def other_loss(model, batch, scale=1.0):
+    return scale * model(batch[0])[:, 0].abs()
 
 
-def weighted(model, batch, weight):
-    return weight * loss_fn(model, batch)
+def weighted(loss, weight):
+    return lambda model, batch: weight * loss(model, batch)
 
 
 class Items(Dataset):
@@ -145,9 +145,16 @@ WRONG = {
         r"model\.parameters\.0\.weight: float32 \(3, 3\), frozen → float32 \(3, 3\), trained",
     ),
     "another loss": ({}, {"loss": other_loss}, r"loss: .*\.loss_fn → .*\.other_loss\n"),
-    "another number in the loss": (
-        {"loss": partial(weighted, weight=2.0)}, {"loss": partial(weighted, weight=3.5)}, "loss or collate: .* → others",
-    ),
+    **{
+        f"another {name}": ({kind: one}, {kind: other}, "loss, .*: the functions and numbers .* → others\n")
+        for name, kind, one, other in (
+            ("decay", "average", *(lambda m, d=d: AveragedModel(m, multi_avg_fn=get_ema_multi_avg_fn(d)) for d in (0.9, 0.99))),
+            ("lambda", "loss", lambda m, b: m(b[0])[:, 0].square(), lambda m, b: m(b[0])[:, 0].abs()),
+            ("function in the loss", "loss", weighted(loss_fn, 2.0), weighted(other_loss, 2.0)),
+            ("number in the loss", "loss", weighted(loss_fn, 2.0), weighted(loss_fn, 3.5)),
+            ("argument of the loss", "loss", partial(other_loss, scale=2.0), partial(other_loss, scale=3.5)),
+        )
+    },
     "other data": ({}, {"data": TensorDataset(DATA.tensors[0].flip(0))}, "data: the contents .* → other contents\n"),
     "one other row": (
         {}, {"data": TensorDataset(DATA.tensors[0].index_fill(0, torch.tensor([7]), 0.0))},
@@ -184,7 +191,8 @@ SAME = {
     "a cycle of rates": {"scheduler": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 1.0, STEPS)},
     "functions of the step": {"scheduler": lambda o: LambdaLR(o, lambda step: 0.5**step)},
     "an average": {"average": lambda m: AveragedModel(m, multi_avg_fn=get_ema_multi_avg_fn(0.9))},
-    "a partial": {"loss": partial(weighted, weight=2.0)},
+    "a lambda": {"loss": lambda m, b: m(b[0])[:, 0].square() * (1 if b[0].dim() in {1, 2} else 2)},
+    "a partial": {"loss": partial(other_loss, scale=2.0)},
     "a subset": {"data": Subset(TensorDataset(torch.arange(90.0).view(30, 3)), range(5, 25))},
     "pieces": {"data": ConcatDataset([Subset(DATA, range(10)), Subset(DATA, range(10, 20))])},
     "a data set of one's own": {"data": Items(N)},

@@ -1,7 +1,7 @@
 """The manifest of a run: the parts that it was started with, compared before a resumed run changes or spends anything.
 
 `manifest.json` describes them in words that anybody may read: nothing in it depends on the contents of the data.
-`fingerprint.json`, which only its owner can read, tells other data, arguments and frozen parameters by digests under a secret
+`fingerprint.json`, which only its owner can read, tells other data, functions and frozen parameters by digests under a secret
 key that is in it too. Who can read it can test a guess of all compared entries at once; keep it like the data.
 """
 
@@ -17,10 +17,12 @@ import hmac
 import json
 import math
 import secrets
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ _BYTES = 2**24
 _LEAST = 2**12  # bytes of one frozen parameter
 _DIFFERENCES = {
     "data": "data: the contents that the run was started with → other contents",
-    "arguments": "loss or collate: the arguments that the partial functions were made with → others",
+    "arguments": "loss, collate or average: the functions and numbers that they were built with → others",
     "division": "data: the division into units that the run was started with → another",
     "frozen": "model: the frozen parameters that the run was started with → others (checkpoints do not hold them: load the same "
     "weights, or build the model after the same torch.manual_seed)",
@@ -256,21 +258,29 @@ def fingerprint(parts: Parts, key: bytes | None = None) -> str:
         Without the key, the digests are indistinguishable from random bytes, so no guess of the data can be tested with them.
     """
     key = secrets.token_bytes(32) if key is None else key
+    average = [getattr(parts.average, name, None) for name in ("avg_fn", "multi_avg_fn")]
     texts = {
-        "arguments": repr([_arguments(function) for function in (parts.loss_fn, parts.collate)]),
+        "arguments": str([_arguments(function) for function in (parts.loss_fn, parts.collate, *average)]),
         "frozen": frozen_digest(parts.model),
         "division": getattr(parts.dataset, "division", None) if hasattr(parts.dataset, "rows_of_entries") else None,
     }
     digests = {name: None if text is None else hmac.new(key, text.encode(), "sha256").hexdigest() for name, text in texts.items()}
-    held = {"format": 2, "key": key.hex(), "data": digest_data(key, parts.dataset), **digests}
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    held = {"format": 2, "python": python, "key": key.hex(), "data": digest_data(key, parts.dataset), **digests}
     return json.dumps(held) + "\n"
 
 
-def _arguments(value: object) -> object:
-    """Return what a partial function was made with, by plain values and names; the name of any other function."""
-    if isinstance(value, partial | tuple):
-        held = (value.func, *value.args, *value.keywords.items()) if isinstance(value, partial) else value
-        return [_arguments(one) for one in held]
+def _arguments(value: object, depth: int = 4) -> object:
+    """Return what a function was built with, by plain values and names; a lambda's code, too, as its name tells little."""
+    if isinstance(value, partial):
+        return [_arguments(one, depth) for one in (value.func, *value.args, *value.keywords.items())]
+    if isinstance(value, tuple):
+        return [_arguments(one, depth) for one in value]
+    if isinstance(value, FunctionType):
+        code, name = value.__code__, _name_function(value)
+        known = (code.co_code.hex(), code.co_names, code.co_consts) if name == "<lambda>" else ()
+        held = [cell.cell_contents for cell in value.__closure__ or ()] if depth else []
+        return [name, *(_arguments(one, depth - 1) for one in (*known, *held) if one is not value)]
     return value if value is None or isinstance(value, bool | int | float | str) else _name_function(value)
 
 
@@ -284,6 +294,8 @@ def _compare(path: Path, parts: Parts) -> list[str]:
     except (DocumentError, ValueError, TypeError, KeyError):
         raise LedgerError(f"{path} is damaged; restore it, or remove it to resume without a comparison of the data") from None
     known = {name: digest for name, digest in before.items() if digest is not None}  # earlier versions kept less
+    if before.get("python") != now["python"]:  # compiled code differs between versions of Python
+        known.pop("arguments", None)
     return [line for name, line in _DIFFERENCES.items() if name in known and known[name] != now[name]]
 
 
