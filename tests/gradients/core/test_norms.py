@@ -144,19 +144,6 @@ def test_a_square_that_float32_cannot_represent_is_finite_only_in_short_rows(val
         assert not squared_norms(torch.tensor([[1.0, value]]).repeat(rows, _PIECE)[:, : _PIECE + 1]).isfinite().any()
 
 
-@pytest.mark.parametrize("size", [1.0, 1e-10, 1e-18, 1e-19, 3e-20, 1e-30])
-@pytest.mark.parametrize("length", [1, 64, _PIECE, _PIECE + 1, 3 * _PIECE])
-def test_a_norm_does_not_depend_on_how_many_are_measured(length, size):
-    """However small: an example more would change those of all others."""
-    torch.manual_seed(0)
-    x = size * torch.randn(2, length)
-    for measure in (squared_norms, factor_norms, lambda x: sum(sum_product_norms([[x], [x, x[:, :1]]]))):
-        alone = measure(x)
-        for examples in (1, 2 * _FEW // length + 2):
-            among = measure(torch.cat([x, torch.randn(examples, length)]))[:2]
-            assert torch.allclose(among, alone, rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize(("examples", "numbers"), [(0, 5), (1, 5), (7, 0), (7, 1), (1000, 10_000), (3, 10**9)])
 def test_blocks_cover_every_example_once(examples, numbers):
     covered = [i for block in blocks(examples, numbers, torch.device("cpu")) for i in range(examples)[block]]

@@ -113,12 +113,6 @@ def test_equal_rows_that_are_taken_back_stay_within_the_bound(d, p):
         assert float(sums["w"].double().norm()) <= 0.7
 
 
-def test_rows_that_cancel_but_for_their_experts_do_not_cancel():
-    a, g = torch.randn(3, 1, 30).repeat(1, 2, 1), torch.randn(3, 1, 20)
-    some = GroupedLinearGrad(a, torch.cat([g, -g], 1), torch.tensor([[0, 1]] * 3), 2)
-    assert torch.allclose(some.squared_norms(), formed(some).square().flatten(1).sum(1), rtol=5e-5)
-
-
 # ---- the rule
 
 

@@ -110,16 +110,6 @@ def test_named_arguments_are_understood(loss):
     assert_agrees(model, loss, batch, 1e-10, looped=5)
 
 
-@KINDS
-def test_packed_examples_are_recorded_in_the_order_of_the_batch(kind):
-    model, x = layer(kind, bidirectional=True), numbers(5, 7, 6)
-    norms = per_example_norms(model, packed_loss, (x, LENGTHS), method="ghost")
-    order = torch.tensor([4, 2, 0, 3, 1])
-    moved = per_example_norms(model, packed_loss, (x[order], LENGTHS[order]), method="ghost")
-    assert torch.allclose(moved, norms[order], rtol=1e-12)
-    assert len(norms.unique()) == 5
-
-
 def test_lengths_that_differ_make_groups_and_nothing_else_does():
     model, x = layer(nn.GRU), numbers(5, 7, 6)
     assert cover(model, packed_loss, (x, LENGTHS)).groups == 4

@@ -3,9 +3,8 @@
 import pytest
 import torch
 from torch import nn
-from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from privet.gradients import per_example_gradients
 from privet.gradients.core.recorder import UntraceableError
@@ -108,18 +107,6 @@ def test_an_example_has_the_gradient_that_it_has_alone(name, method):
             raise
         return  # a pass over several examples may refuse
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("how", ["checkpoint", "save_on_cpu"])
-def test_hooks_of_torch_are_not_refused(how):
-    def call(layer, x):
-        if how == "checkpoint":
-            return checkpoint(lambda x: layer(x).tanh(), x, use_reentrant=False)
-        with save_on_cpu():
-            return layer(x).tanh()
-
-    rows = torch.randn(4, 3)
-    assert_equal_up_to_rounding(gradients(call, rows, "ghost"), gradients(call, rows, "loop"))
 
 
 def test_a_tensor_that_is_written_to_is_followed_from_then_on():

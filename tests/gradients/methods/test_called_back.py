@@ -118,25 +118,6 @@ def test_no_parameter_is_written_to(loss):
     assert torch.equal(model.layer.bias, before)
 
 
-def _penalty(m, x):
-    x = x.clone().requires_grad_()
-    h = m.layer(x).tanh()
-    (slope,) = torch.autograd.grad(h[:, 0], x, create_graph=True)
-    slopes = torch.autograd.grad([h[:, 0], h[:, 1]], [x], [torch.ones(1), torch.full((1,), 2.0)], create_graph=True)
-    unused = torch.autograd.grad(h[:, 0].sum(), [x, m.layer.bias], retain_graph=True, create_graph=True, materialize_grads=True)
-    return slope.square().sum(1) + slopes[0].square().sum(1) + unused[0].sum(1)
-
-
-def test_gradients_that_a_model_takes_itself_are_torchs():
-    torch.manual_seed(0)
-    model, x = Net(), torch.rand(3, 3)
-    found = per_example_gradients(model, _penalty, x, method="loop")
-    for i in range(3):
-        expected = torch.autograd.grad(_penalty(model, x[i : i + 1]).sum(), list(model.layer.parameters()))
-        for value, name in zip(expected, ("layer.weight", "layer.bias"), strict=True):
-            assert_equal_up_to_rounding(found[name][i], value)
-
-
 def _scaled(m, x):
     scale = x.square().sum(1)  # of the example, which the function holds
     return triplets(lambda m, a, b: (a - b).square().sum(-1) * scale)(m, x)
