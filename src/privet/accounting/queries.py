@@ -6,7 +6,6 @@ __all__ = [
     "ACCOUNTANTS",
     "DEFAULT_ACCOUNTANT",
     "DIRECTIONS",
-    "Accountant",
     "accountants_of",
     "as_accounted",
     "check_covered",
@@ -23,7 +22,6 @@ __all__ = [
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,30 +48,21 @@ from privet.accounting.events import (
 from privet.accounting.root_finding import HIGHEST, largest_count, smallest_multiplier
 from privet.errors import InvalidArgumentError, choice, positive, real
 
-
-@dataclass(frozen=True)
-class Accountant:
-    """A method for computing ε from events."""
-
-    direction: str  # of its error
-    epsilon: Callable[[Sequence[Any], float, str], float]  # (merged events with noise, δ, adjacency) → ε
-
-
-# The tightest bound first, then other bounds, then the approximations.
-ACCOUNTANTS: dict[str, Accountant] = {
-    "pld": Accountant("upper bound", pld.epsilon),
-    "rdp": Accountant("upper bound", rdp.epsilon),
-    "moments": Accountant("upper bound", rdp.moments_epsilon),
-    "strong": Accountant("upper bound", composition_theorems.strong),
-    "basic": Accountant("upper bound", composition_theorems.basic),
-    "edgeworth": Accountant("approximation that can be too small", edgeworth.epsilon),
-    "gdp": Accountant("approximation that can be too small", gaussian.limit_epsilon),
+# Name → (merged events with noise, δ, adjacency) → ε; the tightest bound first, then other bounds, then the approximations.
+ACCOUNTANTS: dict[str, Callable[[Sequence[Any], float, str], float]] = {
+    "pld": pld.epsilon,
+    "rdp": rdp.epsilon,
+    "moments": rdp.moments_epsilon,
+    "strong": composition_theorems.strong,
+    "basic": composition_theorems.basic,
+    "edgeworth": edgeworth.epsilon,
+    "gdp": gaussian.limit_epsilon,
 }
-DIRECTIONS: dict[str, str] = {name: accountant.direction for name, accountant in ACCOUNTANTS.items()}
+_ESTIMATE, _ESTIMATES = "approximation that can be too small", ("edgeworth", "gdp")
+# The direction of each accountant's error.
+DIRECTIONS: dict[str, str] = {name: _ESTIMATE if name in _ESTIMATES else "upper bound" for name in ACCOUNTANTS}
 # The tightest bound that is sound at every δ.
 DEFAULT_ACCOUNTANT = "pld"
-
-
 _NEIGHBOURS_FIX = {
     Event: "Both norms of a replaced example are estimated from the same projections, and no bound for that case is known; use "
     "exact norms (projections=None).",
@@ -149,7 +138,7 @@ def composed_epsilon(events: Iterable[Release], *, delta: float, adjacency: str 
         return 0.0
     if any(event.noise_multiplier == 0 for event in together):
         return math.inf
-    return float(ACCOUNTANTS[accountant].epsilon(together, delta, adjacency))
+    return float(ACCOUNTANTS[accountant](together, delta, adjacency))
 
 
 def composed_delta(events: Iterable[Release], *, epsilon: float, adjacency: str = "add-remove") -> float:

@@ -54,6 +54,7 @@ MECHANISMS: dict[str, Callable[..., Release]] = {
 }
 _DEFAULTS = {"sampling_rate": 1.0}
 _KEYS = ("adjacency", "delta", "releases")
+_NUMBERS = ("sampling_rate", "noise_multiplier", "epsilon", "delta", "truthful")
 
 
 @dataclass(frozen=True)
@@ -129,17 +130,15 @@ def _release(number: int, given: object) -> Release:
     _table(where, table, known)
     values = {name: value for name, value in _DEFAULTS.items() if name in known} | table
     try:
-        return kind(**{name: float(value) if _is_whole_number_for(name, value) else value for name, value in values.items()})
+        # A file says 20 where a number such as 20.0 is meant.
+        return kind(
+            **{name: float(value) if name in _NUMBERS and type(value) is int else value for name, value in values.items()}
+        )
     except TypeError:
         missing = ", ".join(name for name in known if name not in values and name != "count")
         raise InvalidArgumentError(where, given, f"a table with {missing}") from None
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{where}.{error.name}", error.value, error.allowed, error.fix) from None
-
-
-def _is_whole_number_for(name: str, value: object) -> bool:
-    """Return whether a file says 20 where a number such as 20.0 is meant."""
-    return name in ("sampling_rate", "noise_multiplier", "epsilon", "delta", "truthful") and type(value) is int
 
 
 def _table(name: str, given: object, known: tuple[str, ...] | list[str] | None) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from privet.accounting.queries import ACCOUNTANTS
+from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 
@@ -81,7 +81,7 @@ def compare(plan: Any, *, steps: int | None = None) -> Comparison:
 
 
 def _row(plan: Any, name: str, steps: int) -> ComparisonRow:
-    direction = ACCOUNTANTS[name].direction
+    direction = DIRECTIONS[name]
     try:
         return ComparisonRow(name, plan.epsilon(name, steps=steps), direction)
     except InvalidArgumentError as error:
