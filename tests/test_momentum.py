@@ -106,16 +106,6 @@ def test_steps_are_those_of_the_paper(momentum, batch_size, method, rule, multip
     assert (found - expected).norm() <= 1e-7 * (expected - start).norm()  # noise is rounded to a grid
 
 
-@pytest.mark.parametrize("momentum", [InnerOuter(1.0, 1.0, 0), PerExample(1.0)], ids=str)
-def test_momentum_that_is_none_changes_nothing(momentum):
-    results = []
-    for chosen in (None, momentum):
-        network = model()
-        training(plan(chosen), network, data()).run()
-        results.append(parameters_to_vector(network.parameters()).detach())
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("momentum", [InnerOuter(0.9, 0.3, 3), InnerOuter(1.0, 1.0, 2), PerExample(0.3)], ids=str)
 def test_one_example_moves_every_step_by_at_most_the_sensitivity(momentum, rule):
@@ -283,17 +273,6 @@ def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
 def test_plans_come_back_from_json(momentum):
     the_plan = plan(momentum, multiplier=1.1)
     assert privet.Plan.from_json(the_plan.to_json()) == the_plan
-
-
-def test_a_plan_without_momentum_reads_as_before():
-    values = plan(None).to_dict()
-    del values["momentum"]
-    assert privet.Plan.from_dict(values) == plan(None)
-
-
-@pytest.mark.parametrize("momentum", [InnerOuter(0.9, 0.1, 4), PerExample(0.25)], ids=str)
-def test_momentum_costs_no_privacy(momentum):
-    assert plan(momentum, source="secure").epsilon() == plan(None, source="secure").epsilon()
 
 
 @pytest.mark.parametrize(("make", "named"), [

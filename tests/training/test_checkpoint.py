@@ -268,21 +268,6 @@ def test_a_refused_run_leaves_room_where_open_files_cannot_be_removed(tmp_path, 
     test_state_that_could_not_be_read_again_is_refused_before_the_first_step(tmp_path)
 
 
-def test_a_run_is_not_resumed_with_other_parts_than_at_its_start(tmp_path):
-    stopped(started(tmp_path, PLANS["plain"]))
-    with pytest.raises(LedgerError, match=r"scheduler: none → .*CosineAnnealingLR"):
-        resumed(tmp_path, PLANS["plain"], "sgd", "cosine")
-    (tmp_path / checkpoint.PREVIOUS).unlink()
-    (tmp_path / "manifest.json").unlink()
-    (tmp_path / "fingerprint.json").unlink()
-    model = nn.Linear(4, 1)
-    with pytest.raises(LedgerError, match="does not fit"):
-        privet.Training.resume(
-            tmp_path, model, lambda net, batch: net(batch[0])[:, 0], torch.optim.SGD(model.parameters(), lr=0.1),
-            DATA,
-        )  # fmt: skip
-
-
 def test_leftovers_of_writes_that_were_killed_are_removed(tmp_path):
     stopped(started(tmp_path, PLANS["plain"]))
     (tmp_path / f".{checkpoint.NAME}.{'0' * 32}").write_bytes(b"half")
@@ -319,16 +304,6 @@ def test_a_closed_training_writes_nothing_more(tmp_path):
     with pytest.raises(LedgerError, match="was closed"):
         training.save()
     assert {path.name: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()} == after
-
-
-def test_an_optimizer_that_knows_its_noise_refuses_a_plan_with_another(tmp_path):
-    right, wrong = PLANS["plain"], plan(clipping=privet.clipping.Flat(0.9))
-    model = Net()
-    optimizer = privet.optim.SGLD(model.parameters(), privet.optim.sgld_learning_rates(right), N)
-    data = DATA
-    with pytest.raises(privet.errors.InvalidArgumentError, match=r"noise\.multiplier"):
-        privet.Training(wrong, model, loss_fn, optimizer, data)
-    privet.Training(right, model, loss_fn, optimizer, data).run()
 
 
 @pytest.mark.parametrize(("name", "value"), [("step", -1), ("step", "1"), ("ledger", None), ("model", None)])

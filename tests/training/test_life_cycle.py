@@ -1,6 +1,5 @@
 """A run stops, saves and resumes by its ledger, and says nothing of its data."""
 
-import json
 import math
 import os
 import threading
@@ -20,22 +19,6 @@ def test_a_directory_with_a_run_is_not_taken_over(tmp_path):
     training.close()
     with pytest.raises(LedgerError, match="holds a run already"):
         setup(plan(), torch.randn(N, D), tmp_path / "run")
-
-
-def test_stopping_and_resuming_takes_every_step_once(tmp_path):
-    x = torch.randn(N, D)
-    training = setup(plan(steps=10), x, tmp_path)
-    for step in training:
-        if step.number == 4:
-            break
-    training.close()
-    after_four = training.model.w.detach().clone()
-    model = Probe()
-    again = privet.Training.resume(tmp_path, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
-    assert again.steps_spent == 4
-    assert torch.equal(model.w.detach(), after_four)
-    assert [step.number for step in again] == list(range(5, 11))
-    assert json.loads((tmp_path / "status.json").read_text(encoding="utf-8"))["state"] == "trained"
 
 
 def test_a_checkpoint_from_another_run_is_refused(tmp_path):
