@@ -32,12 +32,7 @@ _NONE: Mapping[str, float] = {}
 
 
 class Ledger(Unique):
-    """The ledger of one run; use `create` or `open`.
-
-    Attributes:
-        run: id of the run.
-        facts: further fields of the first record, as plain JSON values.
-    """
+    """The ledger of one run; use `create` or `open`. Its `facts` are further fields of the first record, as plain JSON values."""
 
     no_copy = "The same steps would be taken twice, but counted once in each ledger. Close it and use Ledger.open."
 

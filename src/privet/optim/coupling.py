@@ -15,14 +15,11 @@ def coupled_learning_rate(optimizer: torch.optim.Optimizer, plan: Plan) -> torch
     """Return a learning-rate scheduler that keeps η·σ·R, the noise that a step adds to the parameters, constant.
 
     Where the plan's schedules increase the noise on the gradient (a bound raised late, for example), the learning rate decreases
-    by the same factor, and vice versa.
+    by the same factor, and vice versa. After the plan's last step it stays constant.
 
     Args:
         optimizer: the optimizer, with the learning rate of the first step.
         plan: plan with noise and steps.
-
-    Returns:
-        A scheduler for `Training(..., scheduler=...)`; after the plan's last step the rate stays constant.
 
     Raises:
         InvalidArgumentError: the plan has no noise, or the optimizer no learning rate.
@@ -42,14 +39,12 @@ def scheduled_learning_rate(
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """Return a learning-rate scheduler that multiplies the optimizer's rate by a schedule's factors.
 
+    Rates are public and applied after the noise, so they do not affect the guarantee. After the last step the rate is constant.
+
     Args:
         optimizer: the optimizer, with the learning rate for a factor of 1.
         schedule: such as `privet.schedules.ToZero()`.
         steps: number of steps of the training, ≥ 1.
-
-    Returns:
-        A scheduler for `Training(..., scheduler=...)`; after the last step the rate stays constant. Learning rates are public and
-        applied after the noise, so their schedule does not affect the guarantee.
 
     Raises:
         InvalidArgumentError: the number of steps is invalid, or the optimizer has no learning rate.

@@ -53,7 +53,7 @@ class GaussianPrior:
 def sgld_noise(
     lr: float | Sequence[float], *, batch_size: float, sensitivity: float, diffusion: float = 1.0, source: str = "secure"
 ) -> Gaussian:
-    """Return the noise that Langevin dynamics need: standard deviation B·√(D/η) on the sum.
+    """Return the noise that Langevin dynamics need: standard deviation B·√(D/η) on the sum, even if a schedule changes the bound.
 
     Args:
         lr: learning rate η > 0, or one per step.
@@ -61,9 +61,6 @@ def sgld_noise(
         sensitivity: sensitivity of the plan's clipping rule at the first step, > 0.
         diffusion: D > 0; see `SGLD`.
         source: source of the noise, as for `privet.noise.Gaussian`.
-
-    Returns:
-        Noise with multiplier B·√(D/η)/sensitivity at every step, even if a schedule changes the bound.
 
     Raises:
         InvalidArgumentError: an argument, or the resulting multiplier, is out of range.
@@ -82,14 +79,11 @@ def sgld_noise(
 
 
 def sgld_learning_rates(plan: Plan, diffusion: float = 1.0) -> tuple[float, ...]:
-    """Return the learning rates for which a plan's noise, calibrated to an ε for example, is that of Langevin dynamics.
+    """Return η = D/s² for every step of a plan, calibrated to an ε for example: its noise is that of Langevin dynamics.
 
     Args:
-        plan: plan with noise and steps.
+        plan: plan with noise and steps; s is the standard deviation of its noise on the divided gradient.
         diffusion: D > 0; see `SGLD`.
-
-    Returns:
-        η = D/s² for every step, where s is the standard deviation of the noise on the divided gradient.
     """
     rates = positive("diffusion", diffusion) / _gradient_deviations(plan) ** 2
     return tuple(rates.tolist())

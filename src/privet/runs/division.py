@@ -46,12 +46,11 @@ def sizes(dataset: DataSet, fraction: float | None, *, user_cap: int | None, gro
 def divide(dataset: DataSet, held_out: int, key: str, *, user_cap: int | None, group_size: int | None) -> Division:
     """Divide the entries of a data set at random: a uniform subset of the public size `held_out` is held out.
 
-    Users are held out with all of their examples; groups are made of the examples that are left. Which of a user's examples are
-    used is drawn under the secret key, too.
+    Users are held out with all of their examples; groups are made of the examples that are left.
 
     Guarantee:
-        The subset depends on the key and on public numbers only, never on values. Neighbouring data sets therefore differ in one
-        of the two parts only, each of a public size (see `privet.plan.Holdout`).
+        The subset, and the choice of a user's examples, depend on the secret key and public numbers, never on values. So
+        neighbouring data sets differ in one of the two parts, each of a public size (see `privet.plan.Holdout`).
     """
     words = _words(key)
     kept, out = _subset(_count(dataset, user_cap), held_out, words)

@@ -23,12 +23,8 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
     """Return the public examples that a plan's rule names, or None for a rule without any.
 
     The name is that of a data set of the catalogue, the path of an .npz file, or "dead-leaves" for made-up images. Labels are
-    drawn at random from a fixed seed, because those of other data have other meanings. Of the private data set, only shape,
-    classes and pixel range are read.
-
-    Source:
-        Yu et al. 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private Learning", section 4:
-        anchors with random labels.
+    drawn at random from a fixed seed, as in Yu et al. 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation
+    for Private Learning", section 4. Of the private data set, only shape, classes and pixel range are read.
     """
     if not isinstance(rule, GEP):
         return None

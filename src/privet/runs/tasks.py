@@ -48,11 +48,11 @@ def squared_error(model: nn.Module, batch: Any) -> Tensor:
 
 
 class AdjustedCrossEntropy:
-    """The cross-entropy of logits that are shifted by the logarithms of (K,) public or released class priors (logit adjustment).
+    """The cross-entropy of logits that are shifted by the logarithms of (K,) public or released class priors.
 
     Source:
-        Menon, Jayasumana, Rawat, Jain, Veit, Kumar 2021, "Long-tail learning via logit adjustment", Eq. 10: the logits of the
-        model, without the shift, then minimise the balanced error, in which every class counts alike.
+        Menon et al. 2021, "Long-tail learning via logit adjustment", Eq. 10: the logits of the model, without the shift, then
+        minimise the balanced error, in which every class counts alike.
     """
 
     def __init__(self, priors: Sequence[float]) -> None:

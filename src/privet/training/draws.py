@@ -54,14 +54,8 @@ class Reading:
 class DrawReader:
     """Draws and reads the examples of every step, in the order of the steps.
 
-    Args:
-        words: source of random words for the draws.
-        seeds: the same for user code that reads; None if none runs.
-        size: largest number of examples in a physical batch.
-        workers: number of processes that read ahead.
-
-    Attributes:
-        first: step of the first of its draws, which share a partition or cycle.
+    `words` are random words for the draws, `seeds` those for user code that reads (None if none runs). Physical batches have at
+    most `size` examples. The steps from `first` on share a partition or cycle.
 
     Guarantee:
         A draw belongs to one step of the ledger and is never used for another, even if it was read ahead and reading stopped and

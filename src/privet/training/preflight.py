@@ -52,14 +52,9 @@ COMPUTED_FROM_PUBLIC_INPUT = "Model and loss were checked on public input before
 
 @dataclass(eq=False)
 class Preflight:
-    """The check of a training, which can be repeated.
+    """The check of a training, which can be repeated; `note` is the sentence for the statement on what was read.
 
-    Args:
-        probe_batch: public batch of several examples to check with, or None.
-        spec: made-up item with the structure of the data set's items, or None.
-
-    Attributes:
-        note: sentence for the statement on what was read.
+    It uses a public batch of several examples, or a made-up item (`spec`) with the structure of the data set's items, if given.
     """
 
     plan: Plan

@@ -283,9 +283,7 @@ def advance_parametrizations(model: nn.Module) -> None:
 class TrainingState:
     """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
 
-    Attributes:
-        parts: name → state that a checkpoint contains.
-        iterates: past parameters for momentum.
+    A checkpoint contains `parts`, by their names; `iterates` are past parameters for momentum.
     """
 
     def __init__(
