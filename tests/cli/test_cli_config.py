@@ -114,11 +114,6 @@ def test_an_invalid_file_is_refused(capsys, tmp_path, text, arguments, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_missing_file_is_refused(capsys, tmp_path):
-    code, _, error = run(capsys, "--config", tmp_path / "none.toml")
-    assert (code, "a readable file" in error) == (2, True)
-
-
 PLAN = {
     "examples": 1437, "steps": 3, "delta": 1e-5, "sampling": {"kind": "Poisson", "batch_size": 100},
     "clipping": {"kind": "Flat", "bound": 0.2}, "noise": {"kind": "Gaussian", "multiplier": 2.5},

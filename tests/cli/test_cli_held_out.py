@@ -88,15 +88,6 @@ def test_a_regression_in_the_unit_of_its_target(capsys, folder):
     assert "60 further examples" in statement
 
 
-@pytest.mark.parametrize("target", ["good"])
-def test_the_summary_says_how_to_get_a_result_that_is_paid_for(capsys, folder, target):
-    code, out, err = train(capsys, *on_table(folder, target))
-    assert code == 0, err
-    assert [line for line in out.splitlines() if "--holdout 0.2 --evaluation-epsilon 0.1" in line and "--test FILE" in line]
-    assert json.loads((folder / "run" / "plan.json").read_text())["examples"] == ROWS
-    assert not (folder / "run" / "evaluation.json").exists()
-
-
 @pytest.mark.parametrize(("target", "words"), [("good", "Accuracy"), ("price", "RMSE")])
 def test_the_summary_shows_the_paid_result_with_its_cost(capsys, folder, target, words):
     code, out, err = train(capsys, *on_table(folder, target, *HELD_OUT))

@@ -248,22 +248,3 @@ def test_a_budget_pays_for_the_rounds(capsys, tmp_path, table):
     code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1.9, *paid, "--out", tmp_path / "b")
     assert code == 2
     assert "the budget" in error
-
-
-def test_a_budget_for_other_data_is_refused(capsys, tmp_path, table):
-    paid = create_budget(capsys, tmp_path / "budget", "other.csv")
-    code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 1, *paid, "--out", tmp_path / "a")
-    assert code == 2
-    assert "the budget's, 'other.csv'" in error
-
-
-def test_metrics_go_to_a_sink_round_by_round(capsys, tmp_path, table):
-    pytest.importorskip("tensorboard", reason="the extra tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    code, _, error = federate(capsys, *table, *QUICK, "--epsilon", 8, "--log", "tensorboard", "--out", tmp_path / "run")
-    assert code == 0, error
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    assert [event.step for event in events.Scalars("epsilon")] == list(range(1, ROUNDS + 1))
-    assert federate(capsys, *table, *QUICK, "--epsilon", 8, "--log", "aim", "--out", tmp_path / "other")[0] == 2
-    assert not (tmp_path / "other").exists()

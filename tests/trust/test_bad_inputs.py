@@ -4,6 +4,7 @@ The numbers are those of docs/trust.md.
 """
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
 import privet
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning, UnsupportedModelError
 from rounding import assert_equal_up_to_rounding
 
 N = 20
@@ -198,6 +199,57 @@ def test_it_is_refused_by_name(number, attempt, says):
         attempt()
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (other_noise, "noise"),
+        (lambda folder: (folder / "ledger").unlink(), "has no ledger"),
+        (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
+        (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
+    ],
+    ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"],
+)
+def test_a_run_that_does_not_fit_its_files_is_not_resumed(tmp_path, damage, says):
+    """40."""
+    with pytest.raises(LedgerError, match=says):
+        resumed(tmp_path / "run", damage)()
+
+
+def test_a_directory_with_a_run_is_refused(tmp_path):
+    """40."""
+    with pytest.raises(LedgerError, match="holds a run already"):
+        twice_in(tmp_path / "run")()
+
+
+def test_a_checkpoint_is_never_unpickled(tmp_path):
+    """40: a file of code in a checkpoint's place is passed over, and the code does not run."""
+
+    class Code:
+        def __reduce__(self):
+            return (tmp_path.joinpath("executed").write_text, ("ran",))
+
+    def poison(folder):
+        (folder / "checkpoint.pt").write_bytes(pickle.dumps(Code(), protocol=2))
+
+    with pytest.warns(PrivetWarning, match="is used instead"):
+        resumed(tmp_path / "run", poison)()
+    assert not tmp_path.joinpath("executed").exists()
+
+
+def test_a_tiny_rate_is_sampled_exactly():
+    """14: a float32 uniform below 1e-9 would take one example in 2²⁴ or none."""
+    rates = [privet.sampling.Poisson(batch_size).rate(10**12) for batch_size in (1.0, 1e-3)]
+    assert rates == [1e-12, 1e-15]
+
+
+@pytest.mark.filterwarnings("ignore:the model changes its own state")
+def test_what_a_forward_pass_counts_is_gone_after_it():
+    """31: a buffer that is written to holds nothing of the data, so it is released as it was."""
+    model = Counting()
+    train(model).run()
+    assert model.total == 0
 
 
 @pytest.mark.parametrize("label", [-1, 3, 5000])
