@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,6 +13,7 @@ import privet
 from privet.audit._mechanism import influence
 from privet.audit.observations import Noise, Observations
 from privet.clipping import Flat
+from privet.noise import Gaussian
 from privet.sampling import Poisson
 
 PLAN = privet.Plan(examples=60_000, sampling=Poisson(600), steps=1000, clipping=Flat(0.7), delta=1e-5).calibrate(4.0)
@@ -87,3 +90,10 @@ def test_canaries_that_never_took_part_prove_nothing():
     nobody = Observations(**{**vars(seen), "taking_part": np.zeros((20, 10), dtype=bool)})
     assert influence.estimate_influence(nobody).bound(0.05) == 0.0
     assert influence.measure_error_rates(nobody, 0.05).bound(0.05) == 0.0
+
+
+def test_plans_are_scaled_for_every_kind_of_noise():
+    plan = privet.Plan(examples=100, sampling=Poisson(10), steps=10, clipping=Flat(0.7), delta=1e-3, noise=Gaussian(2.0))
+    assert influence.scaled_epsilon(plan, 2.0) == pytest.approx(
+        dataclasses.replace(plan, noise=Gaussian(1.0)).epsilon(), rel=1e-6
+    )
