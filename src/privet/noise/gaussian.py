@@ -95,14 +95,17 @@ def release(
     multiplier = token.spend()
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
-    sums = [_gather(tensor.reshape(-1), kept.get(name)) for name, tensor in clipped.tensors.items()]
+    sums = [
+        tensor.reshape(-1).index_select(0, kept[name]) if name in kept else tensor.reshape(-1)
+        for name, tensor in clipped.tensors.items()
+    ]
     if multiplier == 0.0:
         unnoised = _scatter(clipped, kept, sums)
         return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
     sizes = [len(total) for total in sums]
     log2 = _CELLS_LOG2 if past is None else past.log2
     grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - log2) for scale in scales]
-    rounding = math.sqrt(sum(size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)))
+    rounding = math.sqrt(sum([size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)]))
     sensitivity = clipped.sensitivity + rounding * (1.0 if past is None else past.rounding)
     deviation = multiplier * sensitivity
     noised = [total.new_empty(total.shape) for total in sums]
@@ -121,10 +124,6 @@ def release(
     released = _scatter(clipped, kept, noised)
     size = abs(factor)
     return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)
-
-
-def _gather(flat: Tensor, kept: Tensor | None) -> Tensor:
-    return flat if kept is None else flat.index_select(0, kept)
 
 
 def _scatter(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[Tensor]) -> dict[str, Tensor]:

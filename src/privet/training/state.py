@@ -193,19 +193,12 @@ class MasterWeights:
         self._optimizer = optimizer
         self._parameters = {name: p for name, p in parameters.items() if gradient_dtype(p) != p.dtype}
         self._masters = {name: p.detach().to(gradient_dtype(p), copy=True) for name, p in self._parameters.items()}
-
         self._gradients: dict[str, Tensor] = {}
+        self.names = tuple(self._parameters)  # of those that have masters
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the parameters that have masters."""
-        return tuple(self._parameters)
-
-    def hold(self, name: str, gradient: Tensor) -> bool:
-        """Keep a gradient until the parameter is its master, as torch allows no other type in `.grad`; return whether so."""
-        if name in self._parameters:
-            self._gradients[name] = gradient
-        return name in self._parameters
+    def hold(self, gradients: Mapping[str, Tensor]) -> None:
+        """Keep gradients until the parameters are their masters, as torch allows no other type in `.grad`."""
+        self._gradients = {name: gradients[name] for name in self._parameters}
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -352,18 +345,20 @@ class TrainingState:
         self._rule.adapt(released, self._divisor)
         if self._masks is not None:
             released = self._masks.apply(released)
-        for name, direction in self.iterates.step(released, self._parameters).items():
-            if not self._masters.hold(name, direction):
-                self._parameters[name].grad = direction
+        directions = self.iterates.step(released, self._parameters)
+        for name in directions.keys() - self._masters.names:
+            self._parameters[name].grad = directions[name]
+        self._masters.hold(directions)
         # Other members of the optimizer (frozen parameters) have no released gradient, so theirs is removed.
         for each in wrapped(self._optimizer):
-            for member in (member for group in each.param_groups for member in group["params"]):
-                if id(member) not in self._trained:
-                    member.grad = None
+            for group in each.param_groups:
+                for member in group["params"]:
+                    if id(member) not in self._trained:
+                        member.grad = None
 
     def update(self) -> None:
         """Change the parameters by their gradients, and then scheduler and average."""
-        with self._masters.in_place():
+        with self._masters.in_place() if self._masters.names else contextlib.nullcontext():
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None:

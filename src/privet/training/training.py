@@ -189,10 +189,12 @@ class Training(Loop):
         given = (rule, masks, directions, subspace)
         if not all(map(operator.is_, given, self._given)):
             self._given, self._clipper = given, Clipper.of(self._parameters, *given)
-        with preserve_held(self._generators):
-            if self._generators:  # such as `self.rng = default_rng(0)`, whose numbers would be public
-                seed_held(self._generators, int(self._seeds.words(1)[0]))
-            return sum_gradients(self._engine, batches, self._clipper, self._state.iterates.past(), self._averages)
+        arguments = self._engine, batches, self._clipper, self._state.iterates.past(), self._averages
+        if not self._generators:
+            return sum_gradients(*arguments)
+        with preserve_held(self._generators):  # such as `self.rng = default_rng(0)`, whose numbers would be public
+            seed_held(self._generators, int(self._seeds.words(1)[0]))
+            return sum_gradients(*arguments)
 
     @property
     def method(self) -> str:
