@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privet._utils.documents import from_json
+from privet._utils.documents import from_json, replace_former_values
 from privet.errors import InvalidArgumentError
 
 # Identity of a run: arm, settings, learning rate, seed, number of examples.
@@ -74,9 +74,13 @@ class RunRecord:
     def from_json(cls, line: str) -> RunRecord:
         """Return the record that `to_json` wrote."""
         values = from_json(line)
+        settings = values["settings"]
+        if isinstance(settings.get("plan"), dict):
+            settings = {**settings, "plan": replace_former_values(settings["plan"])}
         return cls(
             **{
                 **values,
+                "settings": settings,
                 "epsilon": None if values["epsilon"] is None else float(values["epsilon"]),
                 "metrics": _numbers(values["metrics"]),
                 "curve": [_numbers(point) for point in values["curve"]],
