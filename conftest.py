@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import torch
@@ -25,16 +24,6 @@ for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(name, None)
 # Libraries of other people report nothing from tests.
 os.environ.update({"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"})
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Let the garbage collector skip what is imported and collected: a million objects that stay to the end."""
-    gc.disable()
-    collected = yield
-    gc.freeze()
-    gc.enable()
-    return collected
 
 
 @pytest.fixture(autouse=True, scope="session")
