@@ -199,8 +199,9 @@ TRAINING = [
            "if not self.sums:", "if True:",
            among("test_step_sums", "test_the_release_does_not_depend_on_the_physical_batch_size")),
     Mutant("a host's gradients add up", "TrainingState.put",
-           "self._parameters[name].grad = direction",
-           "old = self._parameters[name].grad\nself._parameters[name].grad = direction if old is None else old + direction",
+           "self._parameters[name].grad = directions[name]",
+           "old = self._parameters[name].grad\n"
+           "self._parameters[name].grad = directions[name] if old is None else old + directions[name]",
            among("test_hosts", "test_gradients_are_replaced_and_never_added_up")),
     Mutant("a host gets sums before they are divided", "Loop._step",
            "self._state.put(released)",
