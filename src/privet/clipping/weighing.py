@@ -108,7 +108,7 @@ def _clamp(rule: Rule, norms: Tensor, groups: Groups, weights: Tensor, statistic
 def check_rule(rule: Rule, names: Sequence[str]) -> None:
     """Refuse a rule whose weights depend on other examples, or exceed its sensitivity, on synthetic norms.
 
-    `names` are those of the trainable parameters. Privet's own rules are not checked again.
+    `names` lists the trainable parameters. Privet's own rules are not checked again.
     """
     groups = split_groups(rule, rule.released(names))
     if is_own(rule):

@@ -171,7 +171,7 @@ class PrivacyMechanism:
         return tuple(reason for reason, holds in reasons.items() if holds)
 
     def multipliers(self) -> Factors:
-        """Return the noise multiplier of every step, (T,), over that step's sensitivity; for correlated noise, that of Z."""
+        """Return each step's noise multiplier, (T,), relative to its sensitivity; for correlated noise, the multiplier of Z."""
         return self._multipliers(self.total_steps)
 
     def events(self, steps: int | None = None) -> tuple[Release, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["MOST_CLASSES", "Classification", "Regression", "Target"]
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from privet.tables.columns import Declared, Number, distinct_texts
 MOST_CLASSES = 1000
 
 
-class Target(Declared):
+class Target(Declared, ABC):
     """The task: the encoding of the target's cells.
 
     Guarantee:
@@ -29,17 +30,17 @@ class Target(Declared):
     """
 
     @property
+    @abstractmethod
     def outputs(self) -> int:
         """Number of outputs of a model."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode(self, cells: Words | NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the target of each row, (N,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.generic]:
         """Return predictions in the words or units of the target, (N,), from the outputs of a model."""
-        raise NotImplementedError
 
 
 @add

@@ -11,6 +11,7 @@ __all__ = ["LIBRARIES", "NOT_COVERED", "Guarantee", "Statement", "explain_meanin
 import importlib.metadata
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -90,7 +91,7 @@ def find_versions(libraries: Iterable[str] = LIBRARIES) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statement:
+class Statement(ABC):
     """What every statement has: the guarantee, its meaning, its assumptions and its exclusions."""
 
     epsilon: float  # infinity without privacy
@@ -151,11 +152,13 @@ class Statement:
             f"Versions: statement {FORMAT}, " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
         ])  # fmt: skip
 
+    @abstractmethod
     def _covered(self) -> str:
-        raise NotImplementedError
+        """Return what was released."""
 
+    @abstractmethod
     def _how(self) -> str:
-        raise NotImplementedError
+        """Return the paragraph on the accounting."""
 
     def _releases(self) -> tuple[str, ...]:
         """Return the paragraphs on the releases and their accounting."""

@@ -6,6 +6,7 @@ __all__ = ["Preparation", "PrivateEstimator"]
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -80,7 +81,7 @@ class _Fitted:
 
 
 @dataclass(eq=False, repr=False)
-class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore[misc]
+class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: ignore[misc]
     """What `PrivateClassifier` and `PrivateRegressor` share; see there."""
 
     epsilon: float = 1.0
@@ -219,9 +220,9 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator):  # type: ignore
         tags.non_deterministic = True  # noise has no seed, and `random_state` only decides the initial weights
         return tags
 
+    @abstractmethod
     def _target(self, values: Labels) -> Target:
         """Return the declaration of the target from the arguments, or from public rows."""
-        raise NotImplementedError
 
     def _read(self, rows: Any, *, reset: bool) -> Frame:
         frame = public_facts.read_rows(self, rows, reset=reset, fewest=2 if reset else 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["PublicOneHot", "PublicScaler", "PublicTransformer"]
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from privet.tables.columns import Column
 from privet.tables.frames import Frame
 
 
-class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PublicTransformer(TransformerMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """What `PublicScaler` and `PublicOneHot` share: each column is encoded by public constants.
 
     Guarantee:
@@ -72,9 +73,9 @@ class PublicTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, rows: Any) -> Frame:
         return read_rows(self, rows, reset=False)
 
+    @abstractmethod
     def _columns(self, names: Sequence[str]) -> list[Column]:
         """Return the public encoding of each column."""
-        raise NotImplementedError
 
 
 class PublicScaler(PublicTransformer):

@@ -98,11 +98,11 @@ class Correlated(NoiseMechanism):
 
     @abstractmethod
     def spread(self, steps: int) -> Factors:
-        """Return the standard deviation of every step's noise over that of Z, (T,)."""
+        """Return each step's standard deviation of noise, (T,), in units of the standard deviation of Z."""
 
     @abstractmethod
     def error(self, steps: int) -> float:
-        """Return the standard deviation of the sum of the noise of all steps over that of Z."""
+        """Return the standard deviation of the noise summed over all steps, in units of the standard deviation of Z."""
 
     @abstractmethod
     def whitening(self, steps: int) -> Array:

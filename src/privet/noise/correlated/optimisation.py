@@ -21,7 +21,7 @@ _STARTS = 4000  # coefficients to which the first guess of buffers is fitted
 def optimise_bands(bands: int, workload: Workload, separation: int, times: int) -> tuple[float, ...]:
     """Return the coefficients of the banded strategy with the least error at a given sensitivity: norm 1, decreasing, ≥ 0.
 
-    `separation` and `times` are those of `squared_sensitivity`.
+    `separation` and `times` mean what they mean for `squared_sensitivity`.
 
     Source:
         Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to private training", §4.

@@ -127,7 +127,7 @@ def squared_sensitivity(column: Array, separation: int, times: int) -> float:
 
     Returns:
         The exact maximum if the column decreases and is nowhere negative, or if it is shorter than `separation`: then columns
-        do not overlap. Otherwise, that of its majorant, the smallest decreasing column above its absolute values.
+        do not overlap. Otherwise, the maximum for the smallest decreasing column above its absolute values.
 
     Guarantee:
         ‖C·G‖² = Σ_ij (CᵀC)_ij ⟨gᵢ, gⱼ⟩ is at most the same sum for |C| and ⟨gᵢ, gⱼ⟩ = 1, and it grows with every entry of |C|.
