@@ -69,6 +69,24 @@ class StatesFromTheStart(torch.optim.Optimizer):
                 member.data.copy_(self.state[member]["z"])
 
 
+class Lookahead(torch.optim.SGD):
+    """Moves slow weights, which start as copies of the parameters, every second step."""
+
+    def __init__(self, params, lr=0.1, shift=0.0):
+        super().__init__(params, lr=lr)
+        self.slow = [[member.detach() + shift for member in group["params"]] for group in self.param_groups]
+        self.count = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        self.count += 1
+        for group, slow in zip(self.param_groups, self.slow, strict=True):
+            for member, kept in zip(group["params"], slow, strict=True):
+                if self.count % 2 == 0:
+                    member.copy_(kept.lerp_(member, 0.5))
+
+
 class ChoosesItsRate(torch.optim.Optimizer):
     """Has a rate of None in its groups, as Adafactor of transformers with a relative step has."""
 
@@ -109,6 +127,7 @@ NEW = {
     "a rate in a tensor": lambda m: torch.optim.Adam(m.parameters(), lr=torch.tensor(0.01)),
     "state from the start": lambda m: StatesFromTheStart(m.parameters()),
     "a wrapper": lambda m: Wrapper(sgd(m, momentum=0.9), 0.5),
+    "slow weights": lambda m: Lookahead(m.parameters()),
     "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
     "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
 }
@@ -176,6 +195,7 @@ OLD = {
         lambda m: injected(StatesFromTheStart(m.parameters()), m.last.bias, {"z": torch.tensor([5.0])}), r"z of last\.bias",
     ),
     "a number": (lambda m: injected(sgd(m), m.last.bias, {"count": 4}), r"count of last\.bias"),
+    "slow weights of earlier steps": (lambda m: Lookahead(m.parameters(), shift=0.5), r"tensors of its own in an attribute \(slow\)'"),
     "LBFGS inside": (lambda m: Wrapper(torch.optim.LBFGS(m.parameters()), 0.5), "one gradient per step"),
     "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(Net())), "foreign"),
 }  # fmt: skip

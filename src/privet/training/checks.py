@@ -24,6 +24,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
@@ -134,8 +135,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
 def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> None:
     """Refuse an optimizer of a new run that has taken steps: its state would carry the data behind them into the run.
 
-    State must be blank (zeros, no steps), copies of the parameters as they are now, or filled with one of the optimizer's
-    options. Hooks are allowed: they see released values only.
+    State, and tensors in attributes, must be blank (zeros, no steps), copies of the parameters as they are now, or filled with
+    one of the optimizer's options. Hooks are allowed: they see released values only.
     """
     names = {id(parameter): name for name, parameter in parameters.items()}
     for each in wrapped(optimizer):
@@ -149,6 +150,13 @@ def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[
             for path, leaf in list_leaves(state):
                 if not is_blank(leaf) and not _is_public(leaf, known):
                     raise InvalidArgumentError("optimizer", f"with state from earlier steps ({path}{whose})", "new", _FIX)
+        attributes = {name: value for name, value in vars(each).items() if name not in ("state", "param_groups", "defaults")}
+        for path, leaf in list_leaves(attributes):  # such as the slow weights of Lookahead
+            if isinstance(leaf, Tensor | np.ndarray) and not is_blank(leaf) and not _is_public(leaf, known):
+                raise InvalidArgumentError(
+                    "optimizer", f"with tensors of its own in an attribute ({path})", "new, without values of earlier steps",
+                    "Zeros and copies of parameters as they are now may be there; it may create others in its first step().",
+                )  # fmt: skip
 
 
 def _is_public(value: Any, known: Iterable[Tensor | float]) -> bool:
