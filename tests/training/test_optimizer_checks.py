@@ -195,7 +195,9 @@ OLD = {
         lambda m: injected(StatesFromTheStart(m.parameters()), m.last.bias, {"z": torch.tensor([5.0])}), r"z of last\.bias",
     ),
     "a number": (lambda m: injected(sgd(m), m.last.bias, {"count": 4}), r"count of last\.bias"),
-    "slow weights of earlier steps": (lambda m: Lookahead(m.parameters(), shift=0.5), r"tensors of its own in an attribute \(slow\)'"),
+    "slow weights of earlier steps": (
+        lambda m: Lookahead(m.parameters(), shift=0.5), r"tensors of its own in an attribute \(slow\)'",
+    ),
     "LBFGS inside": (lambda m: Wrapper(torch.optim.LBFGS(m.parameters()), 0.5), "one gradient per step"),
     "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(Net())), "foreign"),
 }  # fmt: skip
