@@ -240,7 +240,7 @@ def results_written_into_one_tensor():
     return shown(look)
 
 
-@attack("coupling")
+@attack("coupling", fast=True)
 def observers_of_quantisation():
     """Observers of activations write to ranges that all examples would share."""
 

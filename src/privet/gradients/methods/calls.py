@@ -194,10 +194,12 @@ _DATA_GET = _TENSOR.data.__get__
 _DATA_SET, _GRAD_SET = _TENSOR.data.__set__, _TENSOR.grad.__set__
 _RESTORED = (_GRAD_SET, _TENSOR.requires_grad.__set__)  # what a pass may set of parameters, too
 # Functions whose batching rule, or the rule of their gradient, is wrong in some version of torch; and those whose results have a
-# scale for each example, of which torch would keep one.
+# scale for each example, of which torch would keep one. Observers of quantisation-aware training also write to a range that all
+# examples would share, and neither the function's name nor vmap shows this.
 _QUANTISING = ("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel")
 UNRELIABLE = {
     torch.select_scatter, Tensor.select_scatter, Tensor.as_strided_, getattr(F, "linear_cross_entropy", None),
+    torch.fused_moving_avg_obs_fake_quant,
     *list_spellings(*_QUANTISING),
 } - {None}  # fmt: skip
 _WRITTEN = (
