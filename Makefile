@@ -62,7 +62,7 @@ mutants: $(VENV)/dev.stamp  ## whether the tests see deliberate faults in every 
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m slow tests/mutants $(if $(ONLY),-k "$(ONLY)")
 
 attack: $(VENV)/dev.stamp  ## programs that try to break the guarantee, and valid ones that have to be trained right; ONLY=hook for some
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "slow or not slow" tests/attacks $(if $(ONLY),-k "$(ONLY)")
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 tests/attacks $(if $(ONLY),-k "$(ONLY)")
 
 crash: $(VENV)/dev.stamp  ## kill, tear and starve hundreds of runs, and count what their ledgers forgot
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/crash

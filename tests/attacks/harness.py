@@ -51,26 +51,25 @@ class Program:
     cause: str
     name: str
     run: Callable[[], Verdict]
-    fast: bool
 
 
 PROGRAMS: list[Program] = []
 VALID = "valid"
 
 
-def attack(cause: str, *, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
+def attack(cause: str) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
     """Register an attack by its cause; its docstring describes the attempt."""
 
     def register(run: Callable[[], Verdict]) -> Callable[[], Verdict]:
-        PROGRAMS.append(Program(cause, run.__name__, run, fast))
+        PROGRAMS.append(Program(cause, run.__name__, run))
         return run
 
     return register
 
 
-def valid(*, fast: bool = False) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
+def valid() -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
     """Register a program that must be accepted and trained correctly."""
-    return attack(VALID, fast=fast)
+    return attack(VALID)
 
 
 @dataclass(frozen=True)

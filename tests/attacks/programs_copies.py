@@ -48,7 +48,7 @@ def both_train(make_copy: Callable[[privet.Training], Any]) -> Verdict:
     return counted(spend)
 
 
-@attack("copies", fast=True)
+@attack("copies")
 def deep_copy_of_a_training():
     """Original and copy would each take all steps, but state the ε of one."""
     return both_train(copy.deepcopy)
@@ -78,7 +78,7 @@ def token_twice(make_copy: Callable[[Token], Token]) -> Verdict:
     return counted(spend, allowed=1)
 
 
-@attack("copies", fast=True)
+@attack("copies")
 def copy_of_a_token():
     """One reservation, two releases."""
     return token_twice(copy.copy)
@@ -106,7 +106,7 @@ def deep_copy_of_a_noise_source():
     return same_numbers(SecureSource(), copy.deepcopy)
 
 
-@attack("copies", fast=True)
+@attack("copies")
 def two_loops_in_turns():
     """Two iterators over one training are advanced alternately: together they have the plan's steps."""
 

@@ -133,7 +133,7 @@ def wrong_rule_for_vmap():
     return bounded(Task(User, classify), FAR, remove=(0, 7))
 
 
-@attack("coupling", fast=True)
+@attack("coupling")
 def collate_pads_to_the_longest():
     """One long sequence reduces the mean over time of all others, and flips the sign of their gradients."""
     items = [(torch.full((60, 1), 0.02), 1.0)] + [(torch.full((3, 1), 2.0), 1.0)] * 40
@@ -166,7 +166,7 @@ def collate_appends_the_others_as_context():
     return bounded(Task(make, classify, collate=collate), listed(FAR), remove=(0, 7))
 
 
-@attack("coupling", fast=True)
+@attack("coupling")
 def getitems_returns_neighbours():
     """`__getitems__` receives all indices at once, and subtracts the mean of the requested examples."""
 
@@ -216,19 +216,19 @@ def shown(look) -> Verdict:
     return exact(Task(Looking, classify), FAR, remove=(0, 7))
 
 
-@attack("coupling", fast=True)
+@attack("coupling")
 def deep_copy_of_an_example():
     """`copy.deepcopy` copies the memory of a tensor, where the first example is."""
     return shown(lambda x: copy.deepcopy(x).mean(1, keepdim=True))
 
 
-@attack("coupling", fast=True)
+@attack("coupling")
 def text_of_an_example():
     """The text of a tensor shows all examples."""
     return shown(lambda x: str(x).count("1") / 5)
 
 
-@attack("coupling", fast=True)
+@attack("coupling")
 def results_written_into_one_tensor():
     """`out=` names a tensor that the pass makes, which all examples would share."""
 
@@ -240,7 +240,7 @@ def results_written_into_one_tensor():
     return shown(look)
 
 
-@attack("coupling", fast=True)
+@attack("coupling")
 def observers_of_quantisation():
     """Observers of activations write to ranges that all examples would share."""
 

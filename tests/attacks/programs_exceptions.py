@@ -90,7 +90,7 @@ def raising(kind, *arguments):
     return lambda: Checking(fail)
 
 
-@attack("exceptions", fast=True)
+@attack("exceptions")
 def assertion_that_inputs_are_finite():
     """The model asserts that its inputs are finite; one is not."""
 
@@ -104,7 +104,7 @@ def assertion_that_inputs_are_finite():
     return passes_over(Task(Finite, classify), data, 7)
 
 
-@attack("exceptions", fast=True)
+@attack("exceptions")
 def private_text_in_an_error():
     """The model's own error names the person."""
     return passes_over(Task(raising(ValueError, f"cannot be {SECRET}"), classify), odd(), 7)
@@ -222,7 +222,7 @@ def programming_error_and_a_private_value():
     return Verdict(False, "a loss that cannot be computed was accepted")
 
 
-@attack("exceptions", fast=True)
+@attack("exceptions")
 def key_error_in_collate():
     """One item lacks a key, and collate's KeyError names it."""
 
@@ -287,7 +287,7 @@ def poisson(task: Task, data, *, batch_size: int = 20) -> Verdict:
     return Verdict(True, "ran to the end")
 
 
-@attack("exceptions", fast=True)
+@attack("exceptions")
 def number_drawn_by_a_collate_that_drops():
     """Collate drops damaged items, and the resulting error reveals how many were drawn."""
     items = [(x, -1 if 8 < k < 14 else int(y)) for k, (x, y) in enumerate(points(40))]

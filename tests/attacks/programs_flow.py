@@ -89,7 +89,7 @@ def scatter_by_predicted_class():
     return on_points(forward)
 
 
-@attack("flow", fast=True)
+@attack("flow")
 def mask_only_if_some_are_padded():
     """`mask.all()` determines whether a mask is used, as in transformers models."""
 
@@ -142,7 +142,7 @@ def steps_until_a_word():
     return exact(Task(make, classify), sentences(10), remove=(0, 5))
 
 
-@attack("flow", fast=True)
+@attack("flow")
 def layer_applied_to_nothing():
     """A mask selects the inputs of a layer; for one example it selects none."""
 

@@ -27,7 +27,7 @@ def untouched(task: Task, **foreign: torch.Tensor) -> Verdict:
     return bounded(task, DATA, remove=(0, 3))
 
 
-@attack("gradients", fast=True)
+@attack("gradients")
 def centres_in_a_closure():
     """A center loss: each class's centre is a parameter of the loss alone."""
     centres = nn.Parameter(torch.zeros(CLASSES, CLASSES))
@@ -80,7 +80,7 @@ def second_model_with_an_optimizer_of_its_own():
     return untouched(Task(perceptron, loss), weight=adversary.weight, bias=adversary.bias)
 
 
-@attack("gradients", fast=True)
+@attack("gradients")
 def loss_that_calls_backward():
     """The loss calls `backward()` itself: raw gradients accumulate in the parameters."""
 

@@ -124,7 +124,7 @@ def autocast_around_the_loop():
     return bounded(Task(perceptron, classify, take=take), points(outlier=20.0), remove=(0, 3))
 
 
-@attack("precision", fast=True)
+@attack("precision")
 def gradient_whose_square_overflows():
     """A gradient of 10²⁵, whose square overflows float32."""
     return bounded(Task(line(), product), lines([1e25] * 6), remove=(0, 1))

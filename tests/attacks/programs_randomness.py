@@ -47,7 +47,7 @@ def _moved_generators(task: Task, data) -> list[str]:
     return sorted(moving)
 
 
-@attack("randomness", fast=True)
+@attack("randomness")
 def dropout_under_a_public_seed():
     """With one example fewer, all later examples would have other masks."""
     make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
@@ -65,7 +65,7 @@ def dropout_between_recurrent_layers():
     return independent(Task(make, classify), series(24))
 
 
-@attack("randomness", fast=True)
+@attack("randomness")
 def generator_of_the_model():
     """A torch.Generator on the module: its state reveals the number of draws, and each example shifts the next one's."""
 
@@ -109,7 +109,7 @@ def python_random_in_the_pass():
     return independent(Task(Own, classify))
 
 
-@attack("randomness", fast=True)
+@attack("randomness")
 def seed_set_in_the_pass():
     """`torch.manual_seed(0)` in the pass makes the masks public; rows of a batch still get different ones by position."""
 
@@ -153,7 +153,7 @@ def augmentation_in_collate():
     return independent(Task(Body, classify, collate=collate), Listed(PAIRS))
 
 
-@attack("randomness", fast=True)
+@attack("randomness")
 def layers_dropped_at_random():
     """Layer drop: one draw for the whole batch determines whether a layer is used."""
 

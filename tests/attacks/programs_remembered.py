@@ -12,7 +12,7 @@ from programs_state import FAR, UNUSUAL, writing
 from torch import nn
 
 
-@attack("state", fast=True)
+@attack("state")
 def list_of_encodings():
     """A list on the module stores encodings."""
     return bounded(writing(lambda self, h: self.seen.append(h.detach().clone()), seen=[]), FAR)
@@ -167,13 +167,13 @@ def largest(number: float) -> float:
     return KEPT[-1]
 
 
-@attack("state", fast=True)
+@attack("state")
 def number_kept_in_another_file():
     """A function of another file keeps it in a global there."""
     return scaled(lambda model, number: OTHER.largest(number))
 
 
-@attack("state", fast=True)
+@attack("state")
 def number_kept_by_a_hook():
     """A hook scales the outputs by the largest input, which it keeps in a dictionary."""
 

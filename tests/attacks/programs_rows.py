@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset, default_collate
 PUBLIC = public(series(3))
 
 
-@attack("rows", fast=True)
+@attack("rows")
 def adapter_on_marked_words():
     """A layer sees only marked words: here as many as examples, all from one example."""
 

@@ -38,7 +38,7 @@ def writing(write, *, steps: int = 1, **attributes) -> Task:
 
 
 # ---------------------------------------------------------------- parameters
-@attack("state", fast=True)
+@attack("state")
 def max_norm_of_a_table():
     """`max_norm` renormalises the looked-up rows, which reveals a word that only one person has."""
 
@@ -182,7 +182,7 @@ def instance_norm_with_statistics():
     return bounded(Task(make, classify), TensorDataset(x, torch.randint(CLASSES, (9,))))
 
 
-@attack("state", fast=True)
+@attack("state")
 def mode_changes_between_steps():
     """The loop evaluates after the first step and goes back to train(); in train() a buffer is written."""
 
@@ -228,7 +228,7 @@ def parameter_frozen_between_steps():
 
 
 # ---------------------------------------------------------------- hooks
-@attack("state", fast=True)
+@attack("state")
 def forward_hook_that_keeps():
     """A forward hook stores the output of a layer on it."""
 
@@ -314,7 +314,7 @@ def prepared(make_optimizer) -> Verdict:
     return compared(task(FAR), None, None, ends=ends)
 
 
-@attack("state", fast=True)
+@attack("state")
 def momentum_from_raw_gradients():
     """SGD's momentum is set to the sum of raw gradients: the first step would apply it."""
 

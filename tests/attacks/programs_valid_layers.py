@@ -22,7 +22,7 @@ def sequential(*layers):
     return lambda: nn.Sequential(*(layer() for layer in layers))
 
 
-@valid(fast=True)
+@valid()
 def two_linear_layers():
     """A minimal network."""
     return trained_right(Task(perceptron, classify), points(), remove=(0, 5))
@@ -150,7 +150,7 @@ def recurrent_cells():
     )  # fmt: skip
 
 
-@valid(fast=True)
+@valid()
 def packed_sequences_in_any_order():
     """`enforce_sorted=False`."""
 

@@ -245,7 +245,7 @@ def dropout_differs_between_examples():
 
 
 # ---------------------------------------------------------------- units, rules and momentum
-@valid(fast=True)
+@valid()
 def users_with_several_examples():
     """A user's mean loss is clipped as one."""
     ids = [k % 6 for k in range(18)]

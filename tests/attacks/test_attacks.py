@@ -16,11 +16,11 @@ FOUND_BY_THE_CHECK = {"max_norm_of_a_table", "max_norm_as_a_function", "layer_ma
 BY_CONSTRUCTION = ("rows", "coupling", "sizes", "flow", "state", "gradients", "randomness", "precision")
 
 
-def named(program, fast):
-    return pytest.param(program, id=f"{program.cause}-{program.name}", marks=() if fast else pytest.mark.slow)
+def named(program):
+    return pytest.param(program, id=f"{program.cause}-{program.name}")
 
 
-@pytest.mark.parametrize("program", [named(program, program.fast) for program in PROGRAMS])
+@pytest.mark.parametrize("program", [named(program) for program in PROGRAMS])
 def test_program(program):
     """Attacks are refused or bounded; valid programs are accepted, and their sum equals a plain loop's."""
     verdict = judge(program)
@@ -28,7 +28,7 @@ def test_program(program):
 
 
 @pytest.mark.parametrize("program", [
-    named(program, False)
+    named(program)
     for program in PROGRAMS
     if program.cause in BY_CONSTRUCTION and program.name not in FOUND_BY_THE_CHECK
 ])  # fmt: skip
@@ -44,7 +44,6 @@ def test_there_are_programs_of_every_cause_with_distinct_names_and_descriptions(
     assert min(counts.values()) >= 5
     assert counts[VALID] >= 40
     assert counts.total() - counts[VALID] >= 130
-    assert 15 <= sum(program.fast for program in PROGRAMS) <= 60
     names = Counter(program.name for program in PROGRAMS)
     assert names.keys() >= FOUND_BY_THE_CHECK
     assert [name for name, times in names.items() if times > 1] == []

@@ -77,7 +77,7 @@ def trainer(monkeypatch):
 
 
 def judged(run):
-    return judge(Program("test", "test", run, fast=True))
+    return judge(Program("test", "test", run))
 
 
 @pytest.mark.parametrize("verdict", [bounded, exact, trained_right])
