@@ -22,7 +22,7 @@ from privet.audit.observations import Noise
 from privet.clipping import Flat
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import Gaussian, SecureSource, Token, release
-from privet.noise.keystream import Keystream
+from privet.noise.sources import Keystream
 from privet.sampling import Poisson
 
 ALPHA = 1e-6

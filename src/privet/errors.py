@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable
 
 # What user code may raise because of one example: exit() and the panics of extensions, which are no `Exception`, included. An
-# interrupt comes from whoever runs the program: call `raise_interrupt` of `privet.gradients.core.private` first.
+# interrupt comes from whoever runs the program: call `raise_interrupt` first.
 USER_ERRORS = BaseException
 
 
@@ -59,6 +59,12 @@ class BudgetExhaustedError(LedgerError):
 
 class PrivetWarning(UserWarning):
     """A valid setting or event that users should know about."""
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise a KeyboardInterrupt again: it comes from whoever runs the program, not from an example."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
 
 
 def real(name: str, value: object, fix: str = "") -> float:
@@ -105,3 +111,9 @@ def choice(name: str, value: object, allowed: Iterable[str], fix: str = "") -> s
     if not isinstance(value, str) or value not in words:
         raise InvalidArgumentError(name, value, "one of " + ", ".join(repr(word) for word in words), fix)
     return value
+
+
+def check_public_number(value: object, operation: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{operation} takes a public number, not {type(value).__name__}: a tensor could carry private data")
+    return float(value)

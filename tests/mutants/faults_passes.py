@@ -233,7 +233,7 @@ CALLS = [
 PASSES = [
     Mutant("examples write into the batch", "Examples.copy_leaves", "copy(leaf) if own else leaf", "leaf",
            among("test_loop", "test_writes_to_an_input_are_discarded")),
-    Mutant("what a mode returns is kept as positions", "passes._positions", "if has_modes()", "if False",
+    Mutant("what a mode returns is kept as positions", "passes._positions", "if has_modes", "if False",
            among("test_passes", "test_positions_that_a_mode_changes_are_not_kept")),
     Mutant("examples that were read are written to", "examples._copy_on_write", "_lazy_clone(tensor)", "tensor",
            among("test_loop", "test_writes_to_examples_that_privet_read_are_discarded")),

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from privet.noise import Keystream
-from privet.noise.keystream import ROOM
+from privet.noise.sources import ROOM
 
 
 def test_words_are_uniform(holds_twice):

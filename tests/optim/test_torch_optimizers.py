@@ -68,7 +68,7 @@ def loop(model, optimizer, data, steps, source=None):
     parameters = list(model.parameters())
     for _ in range(steps):
         total = [torch.zeros_like(parameter) for parameter in parameters]
-        for i in privet.sampling.Poisson(B).draw(N, source.words):
+        for i in next(privet.sampling.Poisson(B).draws(N, source.words)):
             gradient = torch.autograd.grad(loss_fn(model, [t[i : i + 1] for t in data.tensors]).sum(), parameters)
             norm = torch.cat([g.flatten() for g in gradient]).norm()
             for held, g in zip(total, gradient, strict=True):

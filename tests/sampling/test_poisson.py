@@ -15,7 +15,7 @@ from privet.sampling import Poisson
 def test_a_draw_is_sorted_distinct_and_in_range(examples, batch_size):
     stream = Keystream()
     for _ in range(50):
-        drawn = Poisson(batch_size).draw(examples, stream.words)
+        drawn = next(Poisson(batch_size).draws(examples, stream.words))
         assert drawn.dtype == np.int64
         assert (np.diff(drawn) > 0).all()
         assert len(drawn) == 0 or 0 <= drawn[0] <= drawn[-1] < examples
@@ -62,7 +62,7 @@ def test_tiny_rates_give_empty_draws(holds_twice):
     examples, stream = 1000, Keystream()
 
     def experiment():
-        sizes = np.array([len(Poisson(0.05).draw(examples, stream.words)) for _ in range(4000)])
+        sizes = np.array([len(next(Poisson(0.05).draws(examples, stream.words))) for _ in range(4000)])
         return {"empty": stats.binomtest(int((sizes == 0).sum()), len(sizes), (1 - 5e-5) ** examples).pvalue}
 
     holds_twice(experiment)
@@ -75,7 +75,7 @@ def test_the_full_batch_takes_every_example():
 def test_a_draw_is_made_of_the_words_it_is_given():
     one, other = FixedSource(), FixedSource()
     for _ in range(20):
-        np.testing.assert_array_equal(Poisson(12).draw(100, one.words), Poisson(12).draw(100, other.words))
+        np.testing.assert_array_equal(next(Poisson(12).draws(100, one.words)), next(Poisson(12).draws(100, other.words)))
 
 
 def test_the_first_word_decides_the_size():

@@ -16,9 +16,8 @@ from privet.errors import LedgerError
 from privet.ledger import Ledger
 from privet.ledger.journal import Chain, Journal
 from privet.noise import Token
-from privet.noise.keystream import Keystream
 from privet.noise.prefetch import Prefetcher
-from privet.noise.sources import SOURCES
+from privet.noise.sources import SOURCES, Keystream
 
 N, STEPS = 20, 5
 

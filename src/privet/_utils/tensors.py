@@ -16,12 +16,6 @@ def scale_tensors(tensors: Tensors, factor: float) -> dict[str, Tensor]:
     return {name: tensor * factor for name, tensor in tensors.items()}
 
 
-def check_public_number(value: object, operation: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{operation} takes a public number, not {type(value).__name__}: a tensor could carry private data")
-    return float(value)
-
-
 def gradient_dtype(parameter: Tensor) -> torch.dtype:
     """Return the precision of a parameter's gradients and of their sums: its own, and at least float32."""
     return _promoted(parameter.dtype)

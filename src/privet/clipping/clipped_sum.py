@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from privet._utils.tensors import Tensors, check_public_number, scale_tensors, zero_sum
-from privet.errors import positive
+from privet._utils.tensors import Tensors, scale_tensors, zero_sum
+from privet.errors import check_public_number, positive
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,9 @@ from privet._utils.tensors import gradient_dtype, zero_sum
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import BatchSlice, ClippedSum
 from privet.clipping.weighing import read_scales, split_groups, weigh
-from privet.errors import USER_ERRORS, InvalidArgumentError, choice, count
+from privet.errors import USER_ERRORS, InvalidArgumentError, choice, count, raise_interrupt
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
 from privet.gradients.masking.masks import Mask, prepare_masks
 from privet.gradients.methods.ghost import Program

@@ -7,11 +7,11 @@ from privet.noise.correlated import Banded, BufferedToeplitz, Tree
 from privet.noise.correlated import Correlated as Correlated
 from privet.noise.gaussian import Gaussian
 from privet.noise.gaussian import release as release
-from privet.noise.keystream import Keystream as Keystream
 from privet.noise.past import PastNoise as PastNoise
 from privet.noise.sources import SOURCES as SOURCES
 from privet.noise.sources import FastSource as FastSource
 from privet.noise.sources import FixedSource as FixedSource
+from privet.noise.sources import Keystream as Keystream
 from privet.noise.sources import SecureSource as SecureSource
 from privet.noise.sources import Source as Source
 from privet.noise.token import Token as Token

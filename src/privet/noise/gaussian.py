@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import add
-from privet._utils.tensors import check_public_number, places
+from privet._utils.tensors import places
 from privet.clipping.clipped_sum import ClippedSum
-from privet.errors import InvalidArgumentError, choice
+from privet.errors import InvalidArgumentError, check_public_number, choice
 from privet.noise.base import NoiseMechanism
 from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum

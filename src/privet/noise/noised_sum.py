@@ -7,7 +7,8 @@ __all__ = ["NoisedSum"]
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from privet._utils.tensors import Tensors, check_public_number, scale_tensors
+from privet._utils.tensors import Tensors, scale_tensors
+from privet.errors import check_public_number
 
 
 @dataclass(frozen=True, eq=False)

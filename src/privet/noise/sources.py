@@ -2,28 +2,64 @@
 
 from __future__ import annotations
 
-__all__ = ["BLOCK", "SOURCES", "FastSource", "FixedSource", "SecureSource", "Source"]
+__all__ = ["BLOCK", "ROOM", "SOURCES", "FastSource", "FixedSource", "Keystream", "SecureSource", "Source"]
 
 import functools
 import math
 import os
+import threading
 from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
 from privet._utils.unique import Unique
 from privet.noise.compiled import arithmetic
-from privet.noise.keystream import ROOM, Keystream
 from privet.noise.prefetch import Prefetcher
 
 BLOCK = 1 << 16  # numbers per block: half a megabyte stays in cache, and threads synchronise rarely
+ROOM = 2  # extra words that `fill` needs at the end of its buffer, because the cipher may ask for one more block
+_ZEROS = memoryview(bytes(1 << 17))  # plaintext, encrypted in pieces that stay in cache
 _WORTH_A_THREAD = 50_000  # smaller releases take less than half a millisecond
 
 _NO_COPY = "Two owners would draw the same noise. Create a new source: plan.noise.make_source()."
+
+
+class Keystream(Unique):
+    """An endless stream of 64-bit words from AES-256 in counter mode.
+
+    The key comes from the operating system and is never seeded, stored or shown. A forked process takes a new one. Threads may
+    share an instance.
+    """
+
+    no_copy = "Two owners of one stream would draw the same noise. Create a new Keystream, which takes a new key."
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = -1
+        self._cipher: CipherContext
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """Return the next `size` words, each uniform over 64 bits."""
+        words = np.empty(size + ROOM, dtype=np.uint64)
+        self.fill(words)
+        return words[:size]
+
+    def fill(self, words: NDArray[np.generic]) -> None:
+        """Overwrite an array of 64-bit numbers with the next words, except for its last `ROOM` elements."""
+        content = words.data.cast("B")
+        size, room = 8 * (len(words) - ROOM), 8 * ROOM
+        with self._lock:
+            if self._process != os.getpid():
+                self._cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+                self._process = os.getpid()
+            for start in range(0, size, len(_ZEROS)):
+                stop = min(size, start + len(_ZEROS))
+                self._cipher.update_into(_ZEROS[: stop - start], content[start : stop + room])
 
 
 class Source(Protocol):

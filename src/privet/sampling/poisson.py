@@ -64,12 +64,9 @@ class Poisson(Scheme):
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:
         """Yield an independent draw for every step."""
+        rate = self.rate(examples)
         while True:
-            yield self.draw(examples, words)
-
-    def draw(self, examples: int, words: Words) -> Indices:
-        """Return the sorted indices of one step's examples; their number varies and can be 0."""
-        return distinct(binomial(examples, self.rate(examples), uniform(words)), examples, words)
+            yield distinct(binomial(examples, rate, uniform(words)), examples, words)
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Event:
         """Return the event of `count` releases on Poisson samples."""

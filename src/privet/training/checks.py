@@ -13,15 +13,19 @@ __all__ = [
     "check_same_parameters",
     "check_scheduler",
     "choose_physical_batch_size",
+    "is_blank",
+    "list_leaves",
     "note_kinds",
     "note_members",
+    "note_modules",
+    "wrapped",
 ]
 
 import functools
 import inspect
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -34,10 +38,10 @@ from torch.utils.data import Dataset
 from privet._utils.tensors import gradient_dtype
 from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count, real
 from privet.gradients import METHODS
+from privet.gradients.parameters import list_modules
 from privet.plan import Plan
 from privet.reading.batches import check_dataset
 from privet.training.draws import Reading
-from privet.training.manifest import is_blank, list_leaves, wrapped
 
 _USUAL_SIZE = 256
 _FIX = "Earlier state would carry the data behind it into this run; create a new optimizer over the model as it is now."
@@ -244,6 +248,16 @@ def note_members(optimizer: torch.optim.Optimizer) -> list[int]:
     return found
 
 
+def note_modules(model: nn.Module) -> Hashable:
+    """Return a value that changes with a model's modules, parameters, buffers, hooks or flags."""
+    found: list[Hashable] = []
+    for module in list_modules(model):
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        found += [id(module), module.training, "forward" in module.__dict__, *map(len, hooks)]
+        found += [*map(id, module._parameters.values()), None, *map(id, module._buffers.values())]
+    return tuple(found)
+
+
 def note_kinds(parameters: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
     """Return name → what the state of a training is made for: precision, shape and device of each parameter."""
     return {name: (each.dtype, tuple(each.shape), each.device) for name, each in parameters.items()}
@@ -265,3 +279,30 @@ def check_same_parameters(
                 f"parameter {name} was {was} when the Training was created, and is {became} now; change it back with model.to(), "
                 "or create a new Training for the changed model"
             )
+
+
+def wrapped(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """Return an optimizer, and the optimizers that it holds as attributes at any depth: its steps may step those in turn."""
+    found = [optimizer]
+    for outer in found:
+        for value in vars(outer).values():
+            for each in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(each, torch.optim.Optimizer) and each not in found:
+                    found.append(each)
+    return found
+
+
+def list_leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return the values within nested containers, each with the path of its keys."""
+    if isinstance(value, Mapping):
+        return [leaf for key, item in value.items() for leaf in list_leaves(item, f"{path}.{key}".lstrip("."))]
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in list_leaves(item, path)]
+    return [(path, value)]
+
+
+def is_blank(leaf: Any) -> bool:
+    """Return whether a value of an optimizer's state holds nothing of earlier steps: None, zeros or text."""
+    if isinstance(leaf, Tensor | np.ndarray):
+        return not bool((leaf != 0).any())
+    return leaf is None or isinstance(leaf, str) or (isinstance(leaf, int | float) and leaf == 0)

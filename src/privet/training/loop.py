@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["Loop", "StepError", "raise_hidden", "sum_gradients"]
+__all__ = ["Loop", "StepError", "hold_signals", "raise_hidden", "sum_gradients"]
 
 import contextlib
 import os
+import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor
@@ -22,8 +23,7 @@ from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
-from privet.errors import USER_ERRORS, LedgerError, PrivetError
-from privet.gradients.core.private import hold_signals, raise_interrupt
+from privet.errors import USER_ERRORS, LedgerError, PrivetError, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
 from privet.gradients.methods.passes import Past
 from privet.gradients.parameters import refuse_inference_mode, trainable
@@ -56,6 +56,9 @@ from privet.training.state import TrainingState, advance_parametrizations
 Batches = Iterator[tuple[PhysicalBatch, list[Group]]]
 
 _SHOW = "PRIVET_SHOW_STEP_ERRORS"
+# Those whose handlers people set: Ctrl-C, and how schedulers announce the end of a job.
+_NUMBERS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+_held: list[tuple[int, Any]] | None = None  # signals that came while a context holds them; None outside of all contexts
 
 
 class StepError(PrivetError):
@@ -217,7 +220,7 @@ class Loop(Unique, ABC):
             raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
-        noised = release(clipped, token, self._noise, plan.divisor, self._past_noise, self._draws.first)
+        noised = release(clipped, token, self._noise, self._state.divisor, self._past_noise, self._draws.first)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self.model)
         rate = learning_rate(self.optimizer)
@@ -257,10 +260,11 @@ class Loop(Unique, ABC):
         """
         ledger = self._record.ledger
         upcoming = ledger.next_step
-        if upcoming is not None:
-            for _ in range(upcoming, min(self._draws.start(upcoming), self._plan.total_steps + 1)):
-                ledger.reserve()
-        return ledger.next_step
+        first = None if upcoming is None else self._draws.start(upcoming)
+        while upcoming is not None and upcoming != first:
+            ledger.reserve()
+            upcoming = ledger.next_step
+        return upcoming
 
     @contextlib.contextmanager
     def _between_steps(self) -> Iterator[None]:
@@ -347,3 +351,27 @@ def raise_hidden(error: BaseException, what: str) -> NoReturn:
         f"{what}. Details may contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to "
         "see them"
     ) from None
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """Return a context in which interrupts and other signals wait for its end; nested uses do nothing.
+
+    A handler may raise at any line, as if the example had. At most one physical batch belongs into such a context.
+    """
+    global _held
+    if _held is not None or threading.current_thread() is not threading.main_thread():  # only the main thread runs handlers
+        yield
+        return
+    handlers = {number: handler for number in _NUMBERS if callable(handler := signal.getsignal(number))}
+    _held = held = []
+    try:
+        for number in handlers:
+            signal.signal(number, lambda *came: held.append(came))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        _held = None
+        for number, frame in held:
+            handlers[number](number, frame)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "FINGERPRINT", "MANIFEST", "Parts", "check", "describe", "digest_data", "fingerprint", "frozen_digest", "frozen_parameters",
-    "is_blank", "list_leaves", "name_of", "read", "to_files", "wrapped",
+    "name_of", "read", "to_files",
 ]  # fmt: skip
 
 import hashlib
@@ -37,6 +37,7 @@ from privet.collate import Collate
 from privet.errors import LedgerError
 from privet.gradients.core.losses import LossFunction
 from privet.reading.entries import Positions, iter_pieces
+from privet.training.checks import is_blank, list_leaves, wrapped
 
 MANIFEST, FINGERPRINT = "manifest.json", "fingerprint.json"
 _FORMAT = 3
@@ -74,33 +75,6 @@ class Parts:
         """Whether optimizer or scheduler have taken steps, which change their options; a checkpoint restores those."""
         states = [leaf for each in wrapped(self.optimizer) for _, leaf in list_leaves(list(each.state.values()))]
         return not all(map(is_blank, states)) or getattr(self.scheduler, "last_epoch", 0) > 0
-
-
-def wrapped(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
-    """Return an optimizer, and the optimizers that it holds as attributes at any depth: its steps may step those in turn."""
-    found = [optimizer]
-    for outer in found:
-        for value in vars(outer).values():
-            for each in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(each, torch.optim.Optimizer) and each not in found:
-                    found.append(each)
-    return found
-
-
-def list_leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return the values within nested containers, each with the path of its keys."""
-    if isinstance(value, Mapping):
-        return [leaf for key, item in value.items() for leaf in list_leaves(item, f"{path}.{key}".lstrip("."))]
-    if isinstance(value, list | tuple):
-        return [leaf for item in value for leaf in list_leaves(item, path)]
-    return [(path, value)]
-
-
-def is_blank(leaf: Any) -> bool:
-    """Return whether a value of an optimizer's state holds nothing of earlier steps: None, zeros or text."""
-    if isinstance(leaf, Tensor | np.ndarray):
-        return not bool((leaf != 0).any())
-    return leaf is None or isinstance(leaf, str) or (isinstance(leaf, int | float) and leaf == 0)
 
 
 def to_files(parts: Parts) -> tuple[dict[str, str], dict[str, str]]:

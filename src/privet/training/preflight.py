@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "COMPUTED_FROM_PUBLIC_INPUT", "NOT_PROBED", "RUNS_UNCOMPILED", "SHAPES_WERE_READ", "Preflight", "couples", "fingerprint",
-    "remembers",
-]  # fmt: skip
+__all__ = ["COMPUTED_FROM_PUBLIC_INPUT", "NOT_PROBED", "RUNS_UNCOMPILED", "SHAPES_WERE_READ", "Preflight", "couples", "remembers"]
 
 import traceback
 import warnings
@@ -20,17 +17,16 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting.privacy_unit import find_unit
 from privet.collate import Collate, collate_one, copy_batch, find_floats
-from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError
+from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError, raise_interrupt
 from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.core.private import raise_interrupt
-from privet.gradients.parameters import list_modules
 from privet.gradients.probe.probe import probe, probe_first_suitable
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader
 from privet.reading.transfer import find_unsendable
+from privet.training.checks import note_modules
 
 _FEW = 3
 
@@ -67,7 +63,7 @@ class Preflight:
     workers: int = 0
     note: str = COMPUTED_FROM_PUBLIC_INPUT
     _inputs: list[list[Examples]] | None = field(default=None, init=False)
-    _seen: Hashable = field(default=None, init=False)
+    seen: Hashable = field(default=None, init=False)  # modules, hooks, buffers and flags of the model
 
     def check(self) -> str:
         """Return the method to use; refuse a model or loss that cannot be trained, and examples that workers cannot send."""
@@ -82,12 +78,8 @@ class Preflight:
             chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, "an example made up like spec", self.method)
         else:
             chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method)
-        self._seen = fingerprint(self.model)
+        self.seen = note_modules(self.model)
         return chosen
-
-    def check_again_if_changed(self) -> str | None:
-        """Return the method to use if modules, hooks, buffers or flags changed since the last check, else None."""
-        return None if fingerprint(self.model) == self._seen else self.check()
 
     def _find(self) -> list[list[Examples]]:
         """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""
@@ -159,16 +151,6 @@ class Preflight:
                         f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
                         "file, or pass reading=privet.Reading(workers=0).",
                     )  # fmt: skip
-
-
-def fingerprint(model: nn.Module) -> Hashable:
-    """Return a value that changes with a model's modules, parameters, buffers, hooks or flags."""
-    found: list[Hashable] = []
-    for module in list_modules(model):
-        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-        found += [id(module), module.training, "forward" in module.__dict__, *map(len, hooks)]
-        found += [*map(id, module._parameters.values()), None, *map(id, module._buffers.values())]
-    return tuple(found)
 
 
 def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:

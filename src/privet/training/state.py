@@ -24,13 +24,13 @@ from privet._utils.tensors import gradient_dtype
 from privet.clipping.base import Rule
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.parameters import list_modules
-from privet.momentum import InnerOuter, Momentum
+from privet.momentum import Momentum
 from privet.plan import Plan
 from privet.sparsification.drawing import Masks
 from privet.sparsification.kinds import Sparsification, Timetable
 from privet.training.checkpoint import Stateful
-from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler
-from privet.training.manifest import frozen_digest, frozen_parameters, wrapped
+from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler, wrapped
+from privet.training.manifest import frozen_digest, frozen_parameters
 
 # What a host saves and restores itself.
 _OF_THE_HOST = ("model", "optimizer", "scheduler", "average")
@@ -126,16 +126,18 @@ class PastIterates:
     """The state of a momentum from step to step: past parameters and accumulated releases. All of it is public."""
 
     def __init__(self, momentum: Momentum | None = None) -> None:
-        self._momentum = InnerOuter(inner=1.0, outer=1.0, length=0) if momentum is None else momentum
+        self._momentum = momentum
         self._past: list[Mapping[str, Tensor]] = []  # the latest first
         self._velocity: dict[str, Tensor] = {}
 
     def past(self) -> tuple[tuple[float, Mapping[str, Tensor]], ...]:
         """Return the stored past parameters with their coefficients."""
-        return tuple(zip(self._momentum.coefficients, self._past, strict=False)) if self._past else ()
+        return () if self._momentum is None else tuple(zip(self._momentum.coefficients, self._past, strict=False))
 
     def step(self, released: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Record a step before the parameters change, and return name of a parameter → gradient for the optimizer."""
+        if self._momentum is None:
+            return {name: released[name] for name in parameters}
         length, accumulate = len(self._momentum.coefficients), self._momentum.accumulate
         if length:
             self._past = [{name: p.detach().clone() for name, p in parameters.items()}, *self._past][:length]
@@ -276,7 +278,7 @@ def advance_parametrizations(model: nn.Module) -> None:
 class TrainingState:
     """Parameters, optimizer, scheduler, average, clipping rule, masks and momentum of a training.
 
-    A checkpoint contains `parts`, by their names; `iterates` are past parameters for momentum.
+    A checkpoint contains `parts`, by their names; `iterates` are past parameters for momentum; `divisor` is the plan's.
     """
 
     def __init__(
@@ -293,7 +295,7 @@ class TrainingState:
         self._trained = {id(parameter) for parameter in parameters.values()}
         self._optimizer, self._scheduler, self._average = optimizer, scheduler, average
         self._masters = MasterWeights(parameters, optimizer)
-        self._divisor, self._steps = plan.divisor, plan.total_steps
+        self.divisor, self._steps = plan.divisor, plan.total_steps
         self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist(), tuple(parameters))
         times = plan.timetable()
         self._masks: MaskState | None = None
@@ -342,7 +344,7 @@ class TrainingState:
 
     def put(self, released: Mapping[str, Tensor]) -> None:
         """Adapt rule, masks and momentum to a release, divided by the plan's divisor, and set the gradients of the parameters."""
-        self._rule.adapt(released, self._divisor)
+        self._rule.adapt(released, self.divisor)
         if self._masks is not None:
             released = self._masks.apply(released)
         directions = self.iterates.step(released, self._parameters)

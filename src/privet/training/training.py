@@ -32,6 +32,7 @@ from privet.sparsification.drawing import Masks
 from privet.training.anchors import Anchors
 from privet.training.answers import answer_query
 from privet.training.callbacks import TIMES, Callback, Step
+from privet.training.checks import note_modules
 from privet.training.directory import Storage, read_plan
 from privet.training.draws import Reading
 from privet.training.loop import Batches, Loop, sum_gradients
@@ -176,9 +177,8 @@ class Training(Loop):
 
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
-        changed = None if self._preflight is None else self._preflight.check_again_if_changed()
-        if changed is not None:
-            self._engine.method = changed
+        if self._preflight is not None and self._preflight.seen != note_modules(self.model):
+            self._engine.method = self._preflight.check()
 
     def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
         return None if self._anchors is None else self._anchors.at(rule, masks, self._engine.method)

@@ -7,14 +7,15 @@ import torch
 from recording import record
 
 from privet.gradients import per_example_gradients
-from privet.gradients.core import derivation
-from privet.gradients.core.derivation import begin_graph, create_node, is_older
+from privet.gradients.core import losses
+from privet.gradients.core.derivation import Derivation
+from privet.gradients.core.losses import begin_graph, create_node, is_older
 from rounding import assert_equal_up_to_rounding
 
 
-@pytest.mark.parametrize("read", [create_node, derivation._read_sequence_number])
+@pytest.mark.parametrize("read", [create_node, losses._read_sequence_number])
 def test_nodes_created_before_are_older(read, monkeypatch):
-    monkeypatch.setattr(derivation, "_read_sequence_number", read)
+    monkeypatch.setattr(losses, "_read_sequence_number", read)
     x = torch.ones(2, requires_grad=True)
     before = x * 2
     began = begin_graph()
@@ -50,7 +51,7 @@ def test_functions_whose_backward_pass_torch_cannot_batch_are_differentiated_one
 ], ids=["negative", "conjugate"])  # fmt: skip
 def test_views_with_other_signs_are_no_views(view):
     weight = torch.nn.Parameter(torch.randn(4, 3, 2))
-    assert derivation.Derivation(view(weight), weight).span is None
+    assert Derivation(view(weight), weight).span is None
 
 
 def test_a_view_and_its_negative_are_told_apart():

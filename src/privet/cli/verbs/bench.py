@@ -18,7 +18,7 @@ import typer
 from torch import nn
 
 from privet import cost, models
-from privet._utils.torch_state import check_device
+from privet._utils.device import check_device
 from privet.cli import parts
 from privet.cli.definitions import load_definitions
 from privet.cli.options import STYLES, ClippingOptions

@@ -1,12 +1,10 @@
-"""Derivation of tensors from parameters: views and vector-Jacobian products, and walks over the autograd graph."""
+"""Derivation of tensors from parameters: views and vector-Jacobian products."""
 
 from __future__ import annotations
 
-__all__ = ["Derivation", "Span", "begin_graph", "create_node", "is_older", "iter_nodes"]
+__all__ = ["Derivation", "Span"]
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,40 +78,3 @@ class Derivation:
         strides = (*(p.numel() for _ in batch), *own.stride())
         found.as_strided(gradient.shape, strides, own.storage_offset() - p.storage_offset()).copy_(gradient)
         return found.view(*batch, *p.shape)
-
-
-def iter_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Yield nodes of an autograd graph and all nodes reachable from them, each once."""
-    seen: set[Any] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            yield node
-            stack += [following for following, _ in node.next_functions]
-
-
-def begin_graph() -> int:
-    """Clear the autocast cache, whose casts are of an earlier graph; return a lower bound of later nodes' sequence numbers."""
-    torch.clear_autocast_cache()
-    return _read_sequence_number()
-
-
-def create_node() -> int:
-    """Return the sequence number of a node that is created for this purpose."""
-    with torch.enable_grad():
-        made: Any = _LEAF.clone()
-    number: int = made.grad_fn._sequence_nr()
-    return number
-
-
-_LEAF = torch.zeros((), requires_grad=True, device="cpu")
-# Reading the number takes 0.1 µs, creating a node 5 µs; not every version of torch can read it.
-_read_sequence_number: Callable[[], int] = getattr(torch.autograd, "_get_sequence_nr", create_node)
-
-
-def is_older(node: Any, number: int) -> bool:
-    """Return whether a node was created before `begin_graph` returned this number; leaves of a graph never count as older."""
-    older: bool = not hasattr(node, "variable") and node._sequence_nr() < number
-    return older

@@ -7,18 +7,22 @@ reached. So the split does not change the distribution of the numbers.
 
 from __future__ import annotations
 
-__all__ = ["DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed", "make_seed_source"]
+__all__ = [
+    "Draw", "DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed", "make_seed_source", "without_options",
+]  # fmt: skip
 
 import contextlib
 import functools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from privet._utils.randomness import Words, torch_generators, watch_numpy_generator
+from privet.gradients.core.batching import run_on_physical_batch
 
 # (number of examples, generator) → their random numbers, (number, …)
 DrawFunction = Callable[[int, torch.Generator], Tensor]
@@ -113,6 +117,51 @@ class Draws:
             segment.generators = {}
             for device, state in known.items():
                 segment.generator(device).set_state(state)
+
+
+class Draw:
+    """Draws random tensors for the current example; there is no token in the loop over single examples."""
+
+    def __init__(self, draws: Draws, token: Tensor | None) -> None:
+        self._draws, self._token = draws, token
+
+    @property
+    def is_together(self) -> bool:
+        """Whether several examples draw at once, inside vmap."""
+        return self._token is not None
+
+    def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
+        """Return `fill(empty tensor, generator)` for a tensor of the shape, dtype and device of `like`."""
+        shape, dtype, device = like.shape, like.dtype, like.device
+
+        def sample(examples: int, generator: torch.Generator) -> Tensor:
+            return fill(torch.empty(examples, *shape, dtype=dtype, device=device), generator)
+
+        if self._token is None:
+            return self._draws.sample(sample, device)[0]
+        # Inside vmap, torch refuses to fill an unbatched tensor.
+        found: Tensor = run_on_physical_batch(self._token, lambda _: self._draws.sample(sample, device), (self._token,))
+        return found
+
+    def empty_result(self, function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
+        """Return an uninitialised tensor like the result of a tensor factory, which vmap lets draw nothing."""
+        own, out = without_options(options, "generator", "out", "device", "requires_grad", "pin_memory"), options.get("out")
+        if out is not None:
+            own["dtype"], options = out.dtype, {"device": out.device}
+        found: list[Tensor] = []
+
+        def look(token: Tensor | None) -> Tensor | None:
+            found.append(function(*arguments, **own, device="meta"))
+            return token
+
+        look(None) if self._token is None else run_on_physical_batch(self._token, look, (self._token,))
+        device = options.get("device") or torch.get_default_device()
+        return torch.empty(found[0].shape, dtype=found[0].dtype, device=device)
+
+
+def without_options(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the options of a call but those of these names."""
+    return {name: value for name, value in options.items() if name not in names}
 
 
 class GeneratorWatch:

@@ -14,8 +14,9 @@ from torch import Tensor
 from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
 from privet.gradients.core.batching import SEQUENCES, run_on_physical_batch
-from privet.gradients.core.derivation import Derivation, begin_graph, is_older, iter_nodes
+from privet.gradients.core.derivation import Derivation
 from privet.gradients.core.handlers import Handler
+from privet.gradients.core.losses import begin_graph, is_older, iter_nodes
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import Draws
 

@@ -17,53 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from privet.gradients.core.batching import is_batched, run_on_physical_batch
-from privet.gradients.core.randomness import Draws
+from privet.gradients.core.batching import is_batched
+from privet.gradients.core.randomness import Draw, without_options
 from privet.gradients.core.recorder import UntraceableError
 
 # (draw, *arguments of the function) → its result
 RandomRule = Callable[..., Any]
 RULES: dict[Any, RandomRule] = {}
-
-
-class Draw:
-    """Draws random tensors for the current example; there is no token in the loop over single examples."""
-
-    def __init__(self, draws: Draws, token: Tensor | None) -> None:
-        self._draws, self._token = draws, token
-
-    @property
-    def is_together(self) -> bool:
-        """Whether several examples draw at once, inside vmap."""
-        return self._token is not None
-
-    def __call__(self, fill: Callable[[Tensor, torch.Generator], Tensor], like: Tensor) -> Tensor:
-        """Return `fill(empty tensor, generator)` for a tensor of the shape, dtype and device of `like`."""
-        shape, dtype, device = like.shape, like.dtype, like.device
-
-        def sample(examples: int, generator: torch.Generator) -> Tensor:
-            return fill(torch.empty(examples, *shape, dtype=dtype, device=device), generator)
-
-        if self._token is None:
-            return self._draws.sample(sample, device)[0]
-        # Inside vmap, torch refuses to fill an unbatched tensor.
-        found: Tensor = run_on_physical_batch(self._token, lambda _: self._draws.sample(sample, device), (self._token,))
-        return found
-
-    def empty_result(self, function: Any, arguments: Any, options: dict[str, Any]) -> Tensor:
-        """Return an uninitialised tensor like the result of a tensor factory, which vmap lets draw nothing."""
-        own, out = _without(options, "generator", "out", "device", "requires_grad", "pin_memory"), options.get("out")
-        if out is not None:
-            own["dtype"], options = out.dtype, {"device": out.device}
-        found: list[Tensor] = []
-
-        def look(token: Tensor | None) -> Tensor | None:
-            found.append(function(*arguments, **own, device="meta"))
-            return token
-
-        look(None) if self._token is None else run_on_physical_batch(self._token, look, (self._token,))
-        device = options.get("device") or torch.get_default_device()
-        return torch.empty(found[0].shape, dtype=found[0].dtype, device=device)
 
 
 def random_rule(*functions: Any) -> Callable[[RandomRule], RandomRule]:
@@ -100,10 +60,6 @@ def _normal(x: Tensor, generator: torch.Generator) -> Tensor:
     return x.normal_(generator=generator)
 
 
-def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in names}
-
-
 def _factory_rule(function: Any, fill: Callable[[Tensor, torch.Generator], Tensor]) -> RandomRule:
     def rule(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
         return draw(fill, draw.empty_result(function, arguments, options))
@@ -131,7 +87,7 @@ def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
     before = next((place for place, x in enumerate(arguments) if isinstance(x, (tuple, list))), len(arguments))
     low, high = _read_bounds(arguments[:before], options)
     size = arguments[before] if before < len(arguments) else options["size"]
-    like = draw.empty_result(torch.randint, (low, high, size), _without(options, "low", "high", "size"))
+    like = draw.empty_result(torch.randint, (low, high, size), without_options(options, "low", "high", "size"))
     return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
 
 
@@ -195,7 +151,7 @@ def _fill_rule(name: str) -> RandomRule:
         chance = arguments[0] if arguments else options.get("p")
         if isinstance(chance, Tensor):
             return x.copy_(_bernoulli(draw, chance.expand(x.shape).to(torch.float32)).to(x.dtype))
-        given = _without(options, "generator")
+        given = without_options(options, "generator")
         return x.copy_(draw(lambda y, generator: function(y, *arguments, generator=generator, **given), x))
 
     return rule

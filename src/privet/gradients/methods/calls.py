@@ -18,10 +18,11 @@ from privet.errors import UnsupportedModelError
 from privet.gradients.core.batching import is_batched, is_wrapped, list_leaves
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.patches import patch_torch
+from privet.gradients.core.randomness import Draw
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.isolation import Guard
 from privet.gradients.layers.memory_safety import REPLACED, REPLACED_TOGETHER, list_spellings
-from privet.gradients.layers.random import RULES, Draw
+from privet.gradients.layers.random import RULES
 from privet.gradients.methods.called_back import (
     CONTROL_FLOW,
     call_higher_order,

@@ -24,12 +24,11 @@ from privet.gradients.core.batching import (
 from privet.gradients.core.consensus import agree_on_kinds
 from privet.gradients.core.examples import is_stackable
 from privet.gradients.core.handlers import HANDLERS, OPERATORS, has_operators
-from privet.gradients.core.randomness import Draws
+from privet.gradients.core.randomness import Draw, Draws
 from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.isolation import Guard
 from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
-from privet.gradients.layers.random import Draw
 from privet.gradients.methods.called_back import has_own_operators, is_called_back, is_foreign
 from privet.gradients.methods.calls import EXPOSING, HOOKS, UNRELIABLE, SharedCalls, is_write
 

@@ -19,13 +19,11 @@ from torch.utils.checkpoint import CheckpointFunction
 from privet._utils.randomness import seed_generators
 from privet._utils.tensors import gradient_dtype
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.derivation import begin_graph, is_older, iter_nodes
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.losses import check_losses
+from privet.gradients.core.losses import begin_graph, check_losses, is_older, iter_nodes
 from privet.gradients.core.patches import force_eager, patch_recomputation
 from privet.gradients.core.per_example import DenseGrad
-from privet.gradients.core.randomness import Draws
-from privet.gradients.layers.random import Draw
+from privet.gradients.core.randomness import Draw, Draws
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape

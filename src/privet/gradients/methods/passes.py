@@ -14,12 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet._utils.torch_state import has_modes
-from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, real
+from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, raise_interrupt, real
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
-from privet.gradients.core.private import raise_interrupt
 from privet.gradients.core.randomness import Draws, SeedSource
 from privet.gradients.core.recorder import UntraceableError
 from privet.gradients.methods import ghost, loop
@@ -135,7 +133,8 @@ class Passes:
 
 def _positions(count: int) -> Tensor:
     """Return 0, 1, …, count − 1, kept because a new tensor takes as long as a small product; new inside a mode of the user's."""
-    return torch.arange(count, device="cpu") if has_modes() else _known_positions(count)
+    has_modes = torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack()
+    return torch.arange(count, device="cpu") if has_modes else _known_positions(count)
 
 
 @functools.lru_cache(maxsize=64)

@@ -16,8 +16,7 @@ from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.patches import force_eager
-from privet.gradients.core.randomness import Draws
-from privet.gradients.layers.random import Draw
+from privet.gradients.core.randomness import Draw, Draws
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import swap_values

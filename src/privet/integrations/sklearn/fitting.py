@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from privet import models
-from privet._utils.torch_state import check_device
+from privet._utils.device import check_device
 from privet.accounting.composition.selection import SelectionGuarantee
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import Architecture

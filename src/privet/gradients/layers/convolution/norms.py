@@ -80,7 +80,7 @@ class Shape:
         """Cost of torch's weighted sum."""
         return self.positions * self.weight + _FACTOR * self.factors
 
-    @property
+    @functools.cached_property
     def factors(self) -> int:
         """Number of elements of the input and of the output gradient."""
         return self.pixels * self.channels + self.positions * self.outputs

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from privet.gradients.core.private import hold_signals, raise_interrupt
+from privet.errors import raise_interrupt
+from privet.training.loop import hold_signals
 
 
 @pytest.fixture

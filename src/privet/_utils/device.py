@@ -1,9 +1,8 @@
-"""What torch has in this process: devices that it can use, and modes that are active."""
+"""Devices that torch can use on this machine."""
 
 from __future__ import annotations
 
-__all__ = ["check_device", "has_modes", "is_harmless"]
-
+__all__ = ["check_device"]
 
 import torch
 
@@ -28,13 +27,3 @@ def _why_unusable(device: str) -> str:
     if torch.version.cuda is None and torch.version.hip is None:
         return f"The installed torch {torch.__version__} is built without CUDA."
     return "Torch finds no CUDA device; nvidia-smi shows whether the driver finds one."
-
-
-def has_modes() -> bool:
-    """Return whether a function mode or dispatch mode is active in this thread."""
-    return bool(torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack())
-
-
-def is_harmless(mode: object) -> bool:
-    """Return whether a mode neither calls user code nor keeps what it sees, as torch's counters, tracers and caches do."""
-    return str(type(mode).__module__).startswith(("torch.utils._device", "privet."))
