@@ -7,9 +7,9 @@ from asked import ask, succeed
 
 import privet
 from privet.convex import ConvexPlan
-from privet.convex.convex_training import verify_fit
 from privet.errors import LedgerError
 from privet.ledger import read_history
+from privet.runs.verification import verify
 from rounding import assert_equal_up_to_rounding
 
 
@@ -92,6 +92,7 @@ def test_a_directory_is_used_once(capsys, tmp_path):
 
 def test_a_ledger_of_another_plan_does_not_verify(capsys, tmp_path):
     fit(capsys, "--data", "digits", "--epsilon", 5, "--out", tmp_path)
-    plan = ConvexPlan.from_json((tmp_path / "plan.json").read_text().replace('"radius": 1.0', '"radius": 2.0'))
+    plan = tmp_path / "plan.json"
+    plan.write_text(plan.read_text().replace('"radius": 1.0', '"radius": 2.0'))
     with pytest.raises(LedgerError, match="another plan: radius"):
-        verify_fit(tmp_path, plan)
+        verify(tmp_path)

@@ -16,8 +16,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from privet.runs.verification import verify
 from privet.training import loop
-from privet.training.directory import verify
 
 N, STEPS = 60, 3000
 PLAN = privet.Plan(

@@ -16,8 +16,8 @@ from torch.utils.data import TensorDataset
 from privet.errors import InvalidArgumentError
 from privet.evaluation import HeldOutEstimate, noisy_interval, wilson_interval
 from privet.evaluation.held_out import classification_scores, estimate, regression_scores, score_entries
+from privet.ledger.answers import bounded_sum
 from privet.tables import Regression
-from privet.training.answers import bounded_sum
 from privet.units import Users
 
 ANY = st.floats(width=32)

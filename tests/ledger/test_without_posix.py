@@ -56,7 +56,7 @@ def test_a_run_is_trained_verified_and_resumed(tmp_path):
     body = """
         from pathlib import Path
         from privet.errors import LedgerError
-        from privet.training.directory import verify
+        from privet.runs.verification import verify
         run = privet.Training(plan, *parts(), sys.argv[1])
         for step in run:
             if step.number == 3:

@@ -14,8 +14,8 @@ from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.plan import ClassCounts, Holdout
+from privet.runs.verification import verify
 from privet.training import answers
-from privet.training.directory import verify
 from privet.training.loop import Loop
 
 ROWS, HELD_OUT = 200, 40

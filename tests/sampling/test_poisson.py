@@ -69,7 +69,7 @@ def test_tiny_rates_give_empty_draws(holds_twice):
 
 
 def test_the_full_batch_takes_every_example():
-    assert Poisson(25).draw(25, Keystream().words).tolist() == list(range(25))
+    assert next(Poisson(25).draws(25, Keystream().words)).tolist() == list(range(25))
 
 
 def test_a_draw_is_made_of_the_words_it_is_given():
@@ -85,9 +85,9 @@ def test_the_first_word_decides_the_size():
         return lambda size: next(stream, None) if size == 1 else rest.words(size)
 
     median = stats.binom.ppf(0.5, 100, 0.12)
-    assert len(Poisson(12).draw(100, words(2**63))) == median
-    assert len(Poisson(12).draw(100, words(0))) == 0
-    assert len(Poisson(12).draw(100, words(2**64 - 1))) > 40
+    assert len(next(Poisson(12).draws(100, words(2**63)))) == median
+    assert len(next(Poisson(12).draws(100, words(0)))) == 0
+    assert len(next(Poisson(12).draws(100, words(2**64 - 1)))) > 40
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, math.nan, math.inf, True, "512", None])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["VerifiedFit", "fit", "read_convex_plan", "verify_fit"]
+__all__ = ["fit"]
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from privet._utils.documents import DocumentError, from_json, read_text
-from privet.accounting.rounding import format_up
 from privet.clipping.clipped_sum import ClippedSum
 from privet.convex.convex_plan import ConvexPlan
 from privet.convex.minimiser import PerturbedObjective, minimise, read_rows
 from privet.errors import InvalidArgumentError
-from privet.ledger import Ledger, read_history
+from privet.ledger import Ledger
+from privet.ledger.answers import answer_query
 from privet.noise import SOURCES, Source, release
-from privet.training.answers import answer_query
-from privet.training.directory import LEDGER, PLAN
 
 
 def fit(plan: ConvexPlan, inputs: Tensor, targets: Tensor, *, ledger: Path | None = None) -> Tensor:
@@ -80,47 +76,3 @@ def _draw_linear(plan: ConvexPlan, ledger: Ledger, source: Source) -> Tensor:
     """Return b, Gaussian with standard deviation σ·L on every coordinate."""
     nothing = ClippedSum.zero({"weights": torch.zeros(plan.shape, dtype=torch.float64, device="cpu")}, plan.loss.lipschitz)
     return release(nothing, ledger.reserve_query("objective"), source).tensors["weights"]
-
-
-@dataclass(frozen=True)
-class VerifiedFit:
-    """The content of the ledger of a convex run, after all checks."""
-
-    run: str
-    queries: tuple[str, ...]  # names of the draws of noise that count
-    released: bool  # if not, a crash has spent the draws that count
-    epsilon: float  # of the plan, if anything counts
-    delta: float
-    tip: str  # SHA-256 of the ledger's last line
-
-    def __str__(self) -> str:
-        what = "the weights were released" if self.released else "no weights were released"
-        return (
-            f"The ledger of run {self.run} is intact: draws of noise that count: {', '.join(self.queries) or 'none'}; {what}. "
-            f"ε = {format_up(self.epsilon)} at δ = {self.delta:g}.\nTip: {self.tip}"
-        )
-
-
-def read_convex_plan(directory: Path) -> ConvexPlan | None:
-    """Return the plan of a convex run; None if the directory holds another run, or none."""
-    try:
-        text = read_text(directory / PLAN)
-        values = from_json(text)
-    except DocumentError:
-        return None
-    return ConvexPlan.from_json(text) if isinstance(values, dict) and values.get("format") == ConvexPlan.FORMAT else None
-
-
-def verify_fit(directory: Path, plan: ConvexPlan) -> VerifiedFit:
-    """Check the ledger of a convex run against its plan, without changing it; raises `LedgerError`."""
-    path = directory / LEDGER
-    history, tips, _ = read_history(path)
-    history.check_plan(plan.to_dict(), [], f"the ledger {path}", plan.queries)
-    return VerifiedFit(
-        run=history.run,
-        queries=tuple(history.queries),
-        released="solution" in history.answers,
-        epsilon=plan.epsilon() if history.queries else 0.0,
-        delta=plan.delta,
-        tip=tips[-1],
-    )

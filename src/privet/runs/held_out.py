@@ -16,10 +16,10 @@ from privet.accounting.privacy_unit import find_unit
 from privet.errors import InvalidArgumentError
 from privet.evaluation import HeldOutEstimate
 from privet.evaluation.held_out import estimate, score_entries
+from privet.ledger.answers import bounded_sum
 from privet.plan import ClassCounts, Holdout, Plan
 from privet.runs.tasks import AdjustedCrossEntropy, Task
 from privet.training import Training
-from privet.training.answers import bounded_sum
 from privet.units import Users
 
 LOST = "The {} were paid for by a process that ended before it recorded them; they are counted, and never drawn again"

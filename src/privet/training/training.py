@@ -27,10 +27,10 @@ from privet.gradients.engine import Clipper, Engine
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
+from privet.ledger.answers import answer_query
 from privet.plan import Plan
 from privet.sparsification.drawing import Masks
 from privet.training.anchors import Anchors
-from privet.training.answers import answer_query
 from privet.training.callbacks import TIMES, Callback, Step
 from privet.training.checks import note_modules
 from privet.training.directory import Storage, read_plan

@@ -14,11 +14,10 @@ from privet.accounting.events import ADJACENCIES
 from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
 from privet.cli.output import Json, answer
-from privet.convex.convex_training import read_convex_plan, verify_fit
 from privet.ledger import read
 from privet.ledger.history import WHAT
+from privet.runs.verification import verify as verify_run
 from privet.training.directory import LEDGER
-from privet.training.directory import verify as verify_run
 
 budget_app = typer.Typer(
     add_completion=False,
@@ -106,8 +105,7 @@ def verify(run: Run, json: Json = False) -> None:
 
     Example: privet ledger verify runs/mnist
     """
-    plan = read_convex_plan(run)
-    found = verify_run(run) if plan is None else verify_fit(run, plan)
+    found = verify_run(run)
     answer(json, asdict(found), str(found))
 
 

@@ -11,8 +11,8 @@ from torch.utils.data import TensorDataset
 import privet
 from privet.budget import Budget
 from privet.errors import LedgerError
+from privet.runs.verification import verify
 from privet.training import checkpoint
-from privet.training.directory import verify
 
 N, STEPS, TAKEN = 40, 30, 9
 
