@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from privet._utils.unique import Unique
+from privet.accounting.guarantee.statement import find_versions
 from privet.errors import BudgetExhaustedError, LedgerError
 from privet.ledger.anchor import move_anchor, open_anchor
 from privet.ledger.history import FORMAT, KIND, WHAT, History, Machine, replay
@@ -243,5 +243,5 @@ def _session() -> Record:
         "machine": asdict(Machine.here()),
         "process": os.getpid(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("privet", "torch", "numpy", "scipy")},
+        "versions": find_versions(),
     }
