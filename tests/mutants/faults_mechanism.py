@@ -141,11 +141,11 @@ CLIPPING = [
 
 SAMPLING = [
     Mutant("every step has the first step's sample", "Poisson.draws",
-           "while True:\n    yield self.draw(examples, words)",
-           "drawn = self.draw(examples, words)\nwhile True:\n    yield drawn",
+           "while True:\n    yield distinct(binomial(examples, rate, uniform(words)), examples, words)",
+           "drawn = distinct(binomial(examples, rate, uniform(words)), examples, words)\nwhile True:\n    yield drawn",
            among("test_poisson", "test_inclusion_is_an_independent_coin_for_every_example_and_step")),
-    Mutant("every sample has the expected size", "Poisson.draw",
-           "binomial(examples, self.rate(examples), uniform(words))", "round(self.batch_size)",
+    Mutant("every sample has the expected size", "Poisson.draws",
+           "binomial(examples, rate, uniform(words))", "round(self.batch_size)",
            among("test_poisson", "test_inclusion_is_an_independent_coin_for_every_example_and_step")),
     Mutant("the cap cuts off those who come last", "TruncatedPoisson.draws",
            "(min(number, self.cap), examples, words)", "(number, examples, words)[: self.cap]",
@@ -187,7 +187,7 @@ MOMENTUM = [
 
 TRAINING = [
     Mutant("sums are divided by how many were drawn", "Loop._step",
-           "self._noise, plan.divisor,", "self._noise, max(1.0, float(clipped.norms.shape[-1])),",
+           "self._noise, self._state.divisor,", "self._noise, max(1.0, float(clipped.norms.shape[-1])),",
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
     Mutant("ranked masks leave coordinates without noise", "Loop._step",
            "clipped = clipped.with_dense_noise()", "pass",
