@@ -18,7 +18,7 @@ from privet.audit._mechanism import whitebox
 from privet.audit._mechanism.whitebox import MechanismAudit
 from privet.audit._program import guarantee
 from privet.audit._program.program import AuditedProgram
-from privet.audit.checks import Check, table
+from privet.audit.checks import Check, find_rejected, table
 
 
 @pytest.mark.guarantee
@@ -27,7 +27,7 @@ def test_model(subject: AuditedProgram, family: str, certificate: list[Check]) -
     """All checks of model, loss and examples pass."""
     found = guarantee.run_family(subject, family)
     certificate += found
-    failed = guarantee.find_rejected(found)
+    failed = find_rejected(found)
     assert not failed, "\n".join(table(found, failed))
 
 

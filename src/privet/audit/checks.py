@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 __all__ = [
-    "Certificate", "Check", "bonferroni", "correlation_p_value", "count_p_value", "deterministic_check", "table",
-    "two_sided_p_value", "variance_p_value", "verdict",
+    "ALPHA", "Certificate", "Check", "add_prefix", "bonferroni", "correlation_p_value", "count_p_value", "deterministic_check",
+    "find_rejected", "table", "two_sided_p_value", "variance_p_value", "verdict",
 ]  # fmt: skip
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from privet.audit.probe import Array
+
+ALPHA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,16 @@ class Check:
 def deterministic_check(name: str, finding: str, *, holds: bool) -> Check:
     """Return the result of a deterministic check."""
     return Check(name, finding, float(holds))
+
+
+def add_prefix(family: str, checks: Iterable[Check]) -> list[Check]:
+    """Return checks with the names "family: name"."""
+    return [replace(check, name=f"{family}: {check.name}") for check in checks]
+
+
+def find_rejected(checks: Sequence[Check], alpha: float = ALPHA) -> tuple[str, ...]:
+    """Return the names of the failed checks; correct code fails any of them with probability α at most."""
+    return tuple(check.name for check in checks if not check.p_value >= alpha / len(checks))
 
 
 def two_sided_p_value(z: float) -> float:
@@ -95,10 +107,10 @@ def verdict(passed: bool) -> str:
     return "PASSED" if passed else "FAILED"
 
 
-def table(checks: Iterable[Check], failed: Iterable[str]) -> list[str]:
+def table(checks: Iterable[Check], failed: Collection[str]) -> list[str]:
     """Return one line per check."""
-    rejected, found = set(failed), []
+    found = []
     for check in checks:
         p_value = "" if check.p_value in (0.0, 1.0) else f"p {check.p_value:.1e}"
-        found.append(f"{'FAILED' if check.name in rejected else 'ok':6}  {p_value:9}  {check.name}: {check.finding}")
+        found.append(f"{'FAILED' if check.name in failed else 'ok':6}  {p_value:9}  {check.name}: {check.finding}")
     return found

@@ -19,9 +19,9 @@ import pytest
 
 from privet._utils.files import write_text
 from privet.audit._mechanism.whitebox import MechanismAudit, mechanism
-from privet.audit._program.guarantee import find_rejected, usual_plan
+from privet.audit._program.guarantee import usual_plan
 from privet.audit._program.program import AuditedProgram
-from privet.audit.checks import Check, table
+from privet.audit.checks import Check, find_rejected, table
 from privet.plan import Plan
 from privet.reading.batches import check_map_style
 

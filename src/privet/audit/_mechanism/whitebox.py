@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.audit._mechanism import correlated, influence, noise, sampler, sensitivity
-from privet.audit.checks import Certificate, Check, table, verdict
+from privet.audit.checks import ALPHA, Certificate, Check, add_prefix, find_rejected, table, verdict
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
 from privet.audit.production import train
@@ -20,7 +20,6 @@ from privet.noise import Correlated
 from privet.plan import Plan
 from privet.sampling import ByEpoch, FullBatch, Scheme
 
-ALPHA = 1e-6
 # Families of checks, with which the names of the checks start.
 FAMILIES = ("SENS", "NOISE", "SAMPLER", "AUDIT")
 # A check with a smaller p-value is not repeated: it did not fail by chance.
@@ -144,11 +143,11 @@ def mechanism(
     between("alpha", alpha, 0.0, 0.5)
     report = progress or (lambda part: None)
     evidence = _gather(plan, names, trainer, observations, alpha, report)
-    failed = evidence.rejected(alpha)
+    failed = find_rejected(evidence.checks, alpha)
     if failed and min(check.p_value for check in evidence.checks) > _CERTAIN:
         report("repeating with ten times the observations")
         evidence = _gather(plan, names, trainer, _AGAIN * observations, alpha, report)
-        failed &= evidence.rejected(alpha)
+        failed = tuple(name for name in find_rejected(evidence.checks, alpha) if name in failed)
     low, free = max(one.bound(alpha / 2) for one in evidence.influences), evidence.free.bound(alpha)
     full_batch = evidence.influences[0]
     least, most = full_batch.noise_interval(alpha)
@@ -166,7 +165,7 @@ def mechanism(
         influence_low_nonparametric=free,
         scores=(full_batch.inside, full_batch.outside),
         checks=evidence.checks,
-        failed=tuple(check.name for check in evidence.checks if check.name in failed),
+        failed=failed,
         notes=_notes(plan, names, observations),
         seconds=time.monotonic() - started,
     )
@@ -180,17 +179,13 @@ class _Evidence:
     influences: tuple[influence.Influence, ...]
     free: influence.ErrorRates
 
-    def rejected(self, alpha: float) -> set[str]:
-        """Return the names of the checks that reject the claim, at joint level α."""
-        return {check.name for check in self.checks if not check.p_value >= alpha / len(self.checks)}
-
 
 def _gather(
     plan: Plan, names: Sequence[str] | None, trainer: Trainer, observations: int, alpha: float, report: Callable[[str], object]
 ) -> _Evidence:
     report("sensitivity to one example")
     wide, narrow = (_layout(plan, names, coordinates) for coordinates in (_COORDINATES, _SAMPLED_COORDINATES))
-    found = _add_prefix("SENS", sensitivity.checks(plan, narrow, trainer))
+    found = add_prefix("SENS", sensitivity.checks(plan, narrow, trainer))
     influences, free = [], None
     known = ("all steps together", wide, correlated.probes(plan, wide, observations)) if isinstance(plan.noise, Correlated) else (
         "full batch", wide, iter([_full_batch_probe(plan, wide, observations)])
@@ -206,7 +201,7 @@ def _gather(
         if not parts:
             continue
         seen = parts[0] if len(parts) == 1 else correlated.join(parts)
-        found += _add_prefix(f"NOISE, {setting}", noise.checks(seen.noise))
+        found += add_prefix(f"NOISE, {setting}", noise.checks(seen.noise))
         influences.append(one := influence.estimate_influence(seen))
         finding = f"{one.ratio:.5f} ± {one.error:.5f} of the plan's"
         found.append(Check(f"AUDIT, {setting}: influence of one canary", finding, one.p_value()))
@@ -215,13 +210,9 @@ def _gather(
             finding = f"{free.missed:,} false negatives in {free.inside:,}, {free.alarms:,} false positives in {free.outside:,}"
             found.append(Check(f"AUDIT, {setting}: detection of canaries", finding, free.p_value()))
         if trace.drawn is not None:
-            found += _add_prefix(f"SAMPLER, {setting}", sampler.checks(probe.plan, trace.drawn))
+            found += add_prefix(f"SAMPLER, {setting}", sampler.checks(probe.plan, trace.drawn))
     assert free is not None
     return _Evidence(tuple(found), tuple(influences), free)
-
-
-def _add_prefix(family: str, checks: list[Check]) -> list[Check]:
-    return [replace(check, name=f"{family}: {check.name}") for check in checks]
 
 
 def _layout(plan: Plan, names: Sequence[str] | None, coordinates: int) -> Layout:

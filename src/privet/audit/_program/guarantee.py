@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 from torch.utils.data import Dataset
 
-from privet.audit._mechanism.whitebox import ALPHA, MechanismAudit, mechanism
+from privet.audit._mechanism.whitebox import MechanismAudit, mechanism
 from privet.audit._program import isolation, sums
 from privet.audit._program.program import AuditedProgram
-from privet.audit.checks import Certificate, Check, deterministic_check, table, verdict
+from privet.audit.checks import Certificate, Check, add_prefix, deterministic_check, find_rejected, table, verdict
 from privet.clipping import Flat
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
@@ -121,21 +121,13 @@ def check(
 
 def run_family(program: AuditedProgram, family: str) -> list[Check]:
     """Return the checks of one family; if any fails, they are repeated once, as a check may fail by chance."""
-    found = _run_checks(program, family)
-    return _run_checks(program, family) if find_rejected(found) else found
-
-
-def find_rejected(checks: list[Check]) -> tuple[str, ...]:
-    """Return the names of the failed checks; correct code fails any of them with probability `ALPHA` at most."""
-    return tuple(check.name for check in checks if not check.p_value >= ALPHA / len(checks))
-
-
-def _run_checks(program: AuditedProgram, family: str) -> list[Check]:
     try:
         found = FAMILIES[family](program)
+        if find_rejected(found):
+            found = FAMILIES[family](program)
     except PrivetError as error:
         found = [deterministic_check("the model can be trained", str(error), holds=False)]
-    return [Check(f"{family}: {check.name}", check.finding, check.p_value) for check in found]
+    return add_prefix(family, found)
 
 
 def usual_plan(examples: int, epsilon: float = 3.0) -> Plan:

@@ -9,7 +9,6 @@ from __future__ import annotations
 __all__ = ["isolation_checks"]
 
 import copy
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,12 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from privet._utils.randomness import Seeds
+from privet._utils.randomness import Seeds, preserve_generators
 from privet.audit._program.program import AuditedProgram, cast, seeded
 from privet.audit.checks import Check, deterministic_check
 from privet.collate import copy_batch
 from privet.errors import PrivetError, UnsupportedModelError
-from privet.gradients.core.examples import select_examples, signature, to_device
+from privet.gradients import trainable
+from privet.gradients.core.examples import select_examples, to_device
+from privet.gradients.methods.ghost import Program
+from privet.gradients.probe.joint import losses_differ
+from privet.reading.batches import group_examples
 from privet.reading.rows import join_rows
 
 _ANOTHER_PROGRAM = (
@@ -32,9 +35,6 @@ _ANOTHER_PROGRAM = (
     "collate (for example padding to the longest) makes an example depend on others"
 )
 _FEW = 3  # examples in a batch whose effect on the model's state is checked
-_MOVED = 0.1  # standard deviation of a change to parameters, as initial zeros may hide that losses differ
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
-_LOOSE = 3e-2
 _OF_MODULES = frozenset(vars(nn.Module()))
 
 
@@ -47,7 +47,11 @@ def isolation_checks(program: AuditedProgram) -> list[Check]:
         found.append(_accepted("reading an example is repeatable", lambda: _check_reads(program), "in two orders"))
     together, alone = _join(program)
     if together is not None:
-        differs = _losses_differ(program, together, alone)
+        dtype = program.precise_dtype
+        model = program.without_dropout(dtype)
+        tested = Program(model, program.loss_fn, trainable(model))
+        with preserve_generators():
+            differs = losses_differ(tested, [cast(one, dtype) for one in alone], cast(together, dtype), reordered=True)
         remark = _ANOTHER_PROGRAM if differs else f"{len(alone)} examples"
         found.append(deterministic_check("losses in a batch equal losses of each example alone", remark, holds=not differs))
     changed = _find_dependent_state(program, together)
@@ -95,35 +99,11 @@ def _join(program: AuditedProgram) -> tuple[Any, Sequence[Any]]:
             made = [seeded(seed, joined) for seed in (0, 1)]
             if _same(*made):  # else what is read or collated is random
                 return to_device(made[0], next(program.model.parameters()).device), singles
-    kinds = [signature(batch) for batch in singles]
-    ((most, number),) = Counter(kinds).most_common(1)
-    alike = [batch for batch, kind in zip(singles, kinds, strict=True) if kind == most]
+    largest = max(group_examples(singles), key=lambda group: group.examples.count)
+    alike = [singles[position] for position in largest.positions.tolist()]
     with suppress(PrivetError):
-        return (None, ()) if number < 2 else (join_rows(alike), alike)
+        return (None, ()) if len(alike) < 2 else (join_rows(alike), alike)
     return None, ()
-
-
-def _losses_differ(program: AuditedProgram, together: Any, alone: Sequence[Any]) -> bool:
-    """Return whether losses differ, sorted because a collate function may reorder its items; False if they cannot be compared."""
-    if program.is_random:
-        return False
-    dtype = program.precise_dtype
-    model, generator = program.without_dropout(dtype), torch.Generator().manual_seed(0)
-
-    def losses(batches: Sequence[Any]) -> Tensor:
-        found = [seeded(0, program.loss_fn, copy.deepcopy(model), cast(batch, dtype)) for batch in batches]
-        return torch.cat(found).sort().values
-
-    for step in (0.0, _MOVED):
-        with torch.no_grad(), suppress(Exception):  # a program that accepts only one example cannot depend on a batch
-            for parameter in model.parameters():
-                parameter.add_(step * torch.randn(parameter.shape, generator=generator, device="cpu").to(parameter))
-            one, other = losses([together]), losses(alone)
-            tolerance = _TOLERANCE.get(one.dtype, _LOOSE)
-            size = tolerance * float(torch.cat([one, other]).nan_to_num().abs().max())
-            if one.shape == other.shape and not torch.allclose(one, other, rtol=tolerance, atol=size, equal_nan=True):
-                return True
-    return False
 
 
 def _find_dependent_state(program: AuditedProgram, together: Any) -> list[str]:
@@ -137,28 +117,28 @@ def _find_dependent_state(program: AuditedProgram, together: Any) -> list[str]:
         one, other = (_state_after(program, batches) for batches in ([*first, *second], [*second, *second]))
     except Exception:  # other checks run the examples one by one
         return []
-    return sorted(name for name, value in one.items() if not _same(value, other.get(name)))
+    return sorted(name.lstrip(".") for name, value in one.items() if not _same(value, other.get(name)))
 
 
 def _state_after(program: AuditedProgram, batches: Sequence[Any]) -> dict[str, Any]:
     """Return name → numbers and texts in modules of copies of model and loss after passes in training mode."""
     model, loss_fn = copy.deepcopy(program.model), program.loss_fn
-    loss_fn = copy.deepcopy(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
+    roots = {"": model}
+    if isinstance(loss_fn, nn.Module):
+        roots["loss_fn"] = loss_fn = copy.deepcopy(loss_fn)
     if not model.training:
         for module in model.train().modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.eval()  # frozen
     for batch in batches:
         seeded(0, loss_fn, model, cast(batch, None))
-    found = {}
-    for prefix, root in (("", model), ("loss_fn", loss_fn)):
-        for path, module in root.named_modules(prefix=prefix) if isinstance(root, nn.Module) else ():
-            held = {name: value for name, value in vars(module).items() if name not in _OF_MODULES}
-            for name, value in {**module._buffers, **module._parameters, **held}.items():
-                leaves = pytree.tree_leaves(value)
-                plain = [leaf for leaf in leaves if isinstance(leaf, Tensor | str | int | float)]
-                found[".".join(filter(None, (path, name)))] = plain
-    return found
+    return {
+        f"{path}.{name}": [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor | str | int | float)]
+        for prefix, root in roots.items()
+        for path, module in root.named_modules(prefix=prefix)
+        for name, value in {**vars(module), **module._buffers, **module._parameters}.items()
+        if name not in _OF_MODULES
+    }
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["clone_batch", "disable_inner_dropout", "find_differing_losses", "refuse_in_batch_loss"]
+__all__ = ["clone_batch", "disable_inner_dropout", "losses_differ", "refuse_in_batch_loss"]
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -71,25 +71,36 @@ def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
         return program.loss_fn(program.model, batch).detach()
 
 
-def find_differing_losses(program: Program, examples: Examples, joined: Any) -> tuple[Tensor, Tensor] | None:
-    """Return the losses of single public examples and of a batch if they differ; None if they agree or cannot be compared."""
+def losses_differ(program: Program, batches: Sequence[Any], joined: Any, *, reordered: bool = False) -> bool:
+    """Return whether losses of public batches of one and of a joined batch differ; False if they cannot be compared.
+
+    Args:
+        reordered: whether the joined batch may have another order.
+    """
+    generator = torch.Generator().manual_seed(0)
+    moved = {
+        name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
+        for name, p in program.parameters.items()
+    }
 
     def alone_with(seed: int) -> Tensor:
-        each = (_compute_losses(program, clone_batch(examples.get(position)), seed) for position in range(examples.count))
-        return torch.cat([losses.reshape(-1) for losses in each])
+        return torch.cat([_compute_losses(program, clone_batch(batch), seed).reshape(-1) for batch in batches])
 
     try:
-        together, alone, *others = _compute_losses(program, joined), *map(alone_with, range(_SEEDS))
+        with swap_values(program.parameters, moved):  # parameters that are zero at first may hide the dependence
+            together, alone, *others = _compute_losses(program, clone_batch(joined)), *map(alone_with, range(_SEEDS))
     except Exception:  # a program that accepts only one example cannot depend on a batch
-        return None
+        return False
     if together.shape != alone.shape or not together.is_floating_point():
-        return None
+        return False
     low = _computes_in_low_precision(program.model, together.dtype)
     tolerance = _LOOSE if low else _TOLERANCE.get(together.dtype, _LOOSE)
     # Random numbers, such as the shares of mixup, may also change how the loss of a single example is rounded.
     if not all(_agree(alone, other, _ROUNDING * tolerance) for other in others):
-        return None
-    return None if _agree(together, alone, tolerance) else (alone, together)
+        return False
+    if reordered:
+        together, alone = together.sort().values, alone.sort().values
+    return not _agree(together, alone, tolerance)
 
 
 def _agree(one: Tensor, other: Tensor, tolerance: float) -> bool:
@@ -115,15 +126,8 @@ def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
     """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss."""
     if examples.count < 2 or not is_joinable(examples):
         return
-    generator = torch.Generator().manual_seed(0)
-    moved = {
-        name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
-        for name, p in program.parameters.items()
-    }
-    # Not at the initial parameters: those that are zero may hide the dependence.
-    with swap_values(program.parameters, moved):
-        different = find_differing_losses(program, examples, clone_batch(join_examples(examples)))
-    if different is not None:
+    alone = [examples.get(position) for position in range(examples.count)]
+    if losses_differ(program, alone, join_examples(examples)):
         raise UnsupportedModelError(
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "
             "balancing, batch statistics, or a branch on any(), all() or max() over the batch). Privet computes the loss of each "
