@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Claims", "Mask", "Noise", "Observations", "observe", "rules_per_step"]
+__all__ = ["Mask", "Noise", "Observations", "observe", "rules_per_step", "unit_deviations"]
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, gammaln
 
-from privet.audit.probe import Array, Layout, Probe, Trace
+from privet.audit.probe import Array, Layout, Probe, ProbeData, Trace, slices
 from privet.clipping import Projected, Rule
 from privet.plan import Plan
 from privet.sparsification import Sparsification
@@ -68,71 +68,56 @@ class Observations:
 
 def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
     """Return the observations in the trace of a probe."""
-    plan, steps = probe.plan, probe.plan.total_steps
-    names = tuple(layout.sizes)
-    claims = Claims.of(plan, layout, rules_per_step(plan, trace))
+    plan, names = probe.plan, tuple(layout.sizes)
+    rules = rules_per_step(plan, trace)
+    units = unit_deviations(rules, names, trace.releases)
+    deviations = {name: plan.multipliers()[:, None] * unit for name, unit in units.items()}
+    norms, contributions = _influence(plan, layout, rules)
+    moved = contributions / np.concatenate([deviations[group[0]] for group in layout.groups], axis=1)
+    shifts = np.linalg.norm(moved, axis=1)
+    directions = moved / np.where(shifts > 0, shifts, 1.0)[:, None]  # (T, G), along which a canary shifts the scaled release
     released = np.concatenate([trace.releases[name] for name in names], axis=1)
-    deviations = np.concatenate([np.repeat(claims.deviations[name], layout.sizes[name], axis=1) for name in names], axis=1)
+    scaled = released / np.concatenate([np.repeat(deviations[name], layout.sizes[name], axis=1) for name in names], axis=1)
     kept = _masks(plan, layout, released)
-    scaled = released / deviations
-    untouched = np.setdiff1d(np.arange(released.shape[1]), np.concatenate([layout.touched(g) for g in range(len(layout.groups))]))
-    scores, references = np.zeros((2, steps, layout.canaries))
-    usable = np.ones((steps, layout.canaries), dtype=bool)
-    for group, weight in enumerate(claims.directions.T):
+    untouched = np.ones(released.shape[1], dtype=bool)
+    scores, references = np.zeros((2, len(shifts), layout.canaries))
+    usable = np.repeat(shifts[:, None] > 0, layout.canaries, axis=1)
+    for group, weight in enumerate(directions.T):
         own, other = layout.touched(group), layout.reference(group)
         scores += weight[:, None] * scaled[:, own]
         references += weight[:, None] * scaled[:, other]
         usable &= kept[:, own] & kept[:, other]
-    present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe, layout.canaries)
-    usable &= claims.shifts[:, None] > 0
-    values = Noise(
+        untouched[own] = False
+    present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe.data, layout.canaries)
+    drawn = None if trace.drawn is None else np.array([len(indices) for indices in trace.drawn], dtype=np.float64)
+    noise = Noise(
         values=np.where(kept, scaled, 0.0)[:, untouched],
         due=kept[:, untouched],
-        parameters=_slices(layout, untouched),
+        parameters=slices({name: int(untouched[part].sum()) for name, part in slices(layout.sizes).items()}),
         silent=float(np.abs(released[~kept]).max(initial=0.0)),
-        counts={name: _count_noise(claims, trace, name, present) for name in trace.releases if name not in layout.sizes},
-        drawn=None if trace.drawn is None else np.array([len(indices) for indices in trace.drawn], dtype=np.float64),
+        counts={
+            name: (values - _expected_counts(rules, norms, name, present.sum(1), drawn)) / deviations[name]
+            for name, values in trace.releases.items()
+            if name not in names and drawn is not None
+        },
+        drawn=drawn,
     )
-    return Observations(values, scores, references, present & usable, usable, claims.shifts, _factors(plan.clipping))
+    return Observations(noise, scores, references, present & usable, usable, shifts, _factors(plan.clipping))
 
 
-@dataclass(frozen=True, eq=False)
-class Claims:
-    """The plan's claims about each step.
+def unit_deviations(rules: Sequence[Rule], parameters: Iterable[str], released: Iterable[str]) -> dict[str, Array]:
+    """Return name → (T, 1) standard deviation of the noise of what is released in each step, at noise multiplier 1."""
+    parameters = tuple(parameters)
+    scales = [(rule.sensitivity, rule.noise_scales(parameters)) for rule in rules]
+    return {name: np.array([[bound * one.get(name, 1.0)] for bound, one in scales]) for name in released}
 
-    Args:
-        norms: (T, G) norms of a canary, including momentum.
-        deviations: name → (T, 1) standard deviation of its noise.
-        directions: (T, G) unit vector along which a canary shifts the scaled release.
-        shifts: (T,) size of the shift.
-    """
 
-    rules: Sequence[Rule]
-    norms: Array
-    deviations: Mapping[str, Array]
-    directions: Array
-    shifts: Array
-
-    @staticmethod
-    def of(plan: Plan, layout: Layout, rules: Sequence[Rule]) -> Claims:
-        """Return the claims of a plan with these rules."""
-        past = () if plan.momentum is None else plan.momentum.coefficients
-        gains = np.array([1.0 + sum(past[:step]) for step in range(plan.total_steps)])  # of a constant gradient, by momentum
-        norms = layout.norms[None, :] * gains[:, None]
-        multipliers = plan.multipliers()
-        scales, contributions = [], np.zeros_like(norms)
-        for step, rule in enumerate(rules):
-            scales.append(rule.noise_scales(tuple(layout.sizes)))
-            lengths = torch.from_numpy(norms[step][:, None])
-            contributions[step] = (rule.weights(lengths) * lengths)[:, 0].numpy()
-        common = multipliers * np.array([rule.sensitivity for rule in rules])
-        beside = {name for one in scales for name in one} - layout.sizes.keys()
-        deviations = {
-            name: (common * np.array([one.get(name, 1.0) for one in scales]))[:, None] for name in (*layout.sizes, *beside)
-        }
-        moved = contributions / np.concatenate([deviations[group[0]] for group in layout.groups], axis=1)
-        shifts = np.linalg.norm(moved, axis=1)
-        return Claims(rules, norms, deviations, moved / np.where(shifts > 0, shifts, 1.0)[:, None], shifts)
+def _influence(plan: Plan, layout: Layout, rules: Sequence[Rule]) -> tuple[Array, Array]:
+    """Return the norms of a canary in each step, (T, G), including momentum, and its contributions."""
+    past = () if plan.momentum is None else plan.momentum.coefficients
+    norms = np.stack([layout.norms * (1.0 + sum(past[:step])) for step in range(plan.total_steps)])
+    weights = [rule.weights(torch.from_numpy(one[:, None]))[:, 0].numpy() for rule, one in zip(rules, norms, strict=True)]
+    return norms, norms * np.stack(weights)
 
 
 def rules_per_step(plan: Plan, trace: Trace) -> Sequence[Rule]:
@@ -175,27 +160,20 @@ def _seen_masks(kind: Sparsification, times: Timetable, released: Array) -> Mask
     return kept
 
 
-def _present(drawn: Sequence[NDArray[np.int64]], probe: Probe, canaries: int) -> Mask:
+def _present(drawn: Sequence[NDArray[np.int64]], data: ProbeData, canaries: int) -> Mask:
     """Return (T, m): whether a canary was sampled; False for canaries that do not fit into the data."""
-    number = np.full(len(probe.data), -1, dtype=np.int64)
-    number[probe.data.where] = np.arange(len(probe.data.where))
     found = np.zeros((len(drawn), canaries), dtype=bool)
     for step, indices in enumerate(drawn):
-        own = number[indices]
+        own = data.row_of[indices]
         found[step, own[own >= 0]] = True
     return found
 
 
-def _count_noise(claims: Claims, trace: Trace, name: str, present: Mask) -> Array:
-    """Return (T, k) noise of a statistic in units of the planned noise; (0, k) if the sampled examples are unknown."""
-    if trace.drawn is None:
-        return np.zeros((0, trace.releases[name].shape[1]))
+def _expected_counts(rules: Sequence[Rule], norms: Array, name: str, canaries: NDArray[np.int64], drawn: Array) -> Array:
+    """Return (T, k): a statistic of the canaries and the other examples of each step, whose gradients are zero."""
     found = []
-    for step, (rule, indices) in enumerate(zip(claims.rules, trace.drawn, strict=True)):
-        long = torch.from_numpy(claims.norms[step][:, None])
-        canaries = int(present[step].sum())
-        expected = canaries * rule.statistics(long)[name] + (len(indices) - canaries) * rule.statistics(0 * long)[name]
-        found.append((trace.releases[name][step] - expected.numpy()) / claims.deviations[name][step])
+    for rule, norm, ours, every in zip(rules, torch.from_numpy(norms)[:, :, None], canaries, drawn, strict=True):
+        found.append(ours * rule.statistics(norm)[name] + (every - ours) * rule.statistics(0 * norm)[name])
     return np.stack(found)
 
 
@@ -207,9 +185,3 @@ def _factors(rule: Rule) -> Array:
     found = np.sqrt(half / gammaincinv(half, (np.arange(_QUANTILES) + 0.5) / _QUANTILES))
     mean = math.sqrt(half) * math.exp(gammaln(half - 0.5) - gammaln(half))
     return np.asarray(found * mean / found.mean())
-
-
-def _slices(layout: Layout, untouched: NDArray[np.int64]) -> dict[str, slice]:
-    ends = np.searchsorted(untouched, np.cumsum(list(layout.sizes.values())))
-    starts = [0, *ends[:-1].tolist()]
-    return {name: slice(start, stop) for name, start, stop in zip(layout.sizes, starts, ends.tolist(), strict=True)}

@@ -6,7 +6,9 @@ of a release is noise.
 
 from __future__ import annotations
 
-__all__ = ["Array", "Layout", "LinearModel", "Probe", "ProbeData", "Trace", "Trainer", "build_layout", "most_influential"]
+__all__ = [
+    "Array", "Layout", "LinearModel", "Probe", "ProbeData", "Trace", "Trainer", "build_layout", "most_influential", "slices",
+]  # fmt: skip
 
 import math
 import operator
@@ -50,17 +52,17 @@ class ProbeData(BatchDataset):
 
     def __init__(self, rows: Tensor, where: Indices, examples: int, unit: str) -> None:
         self.rows, self.where, self.privacy_unit = rows, where, unit
-        self._row_of = np.full(examples, -1, dtype=np.int64)
-        self._row_of[where] = np.arange(len(where))
+        self.row_of = np.full(examples, -1, dtype=np.int64)  # of an example, −1 if it is zero
+        self.row_of[where] = np.arange(len(where))
         self._read: list[Indices] = []
 
     def __len__(self) -> int:
-        return len(self._row_of)
+        return len(self.row_of)
 
     def read(self, indices: Indices) -> Tensor:
         """Return the rows of these examples, (B, d), and record the indices."""
         self._read.append(indices)
-        own = self._row_of[indices]
+        own = self.row_of[indices]
         found = self.rows.new_zeros(len(indices), self.rows.shape[1])
         found[torch.from_numpy(own >= 0)] = self.rows[torch.from_numpy(own[own >= 0])]
         return found
@@ -91,8 +93,13 @@ class Probe:
 
     def by_parameter(self, sums: Array) -> dict[str, Array]:
         """Split releases (T, d), with columns as in the data, by parameter name."""
-        ends = np.cumsum(list(self.sizes.values()))[:-1]
-        return dict(zip(self.sizes, np.split(sums, ends, axis=1), strict=True))
+        return {name: sums[:, part] for name, part in slices(self.sizes).items()}
+
+
+def slices(sizes: Mapping[str, int]) -> dict[str, slice]:
+    """Return parameter → its coordinates within a row, for the number of coordinates of each."""
+    ends = np.cumsum(list(sizes.values())).tolist()
+    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,8 +199,8 @@ def build_layout(rule: Rule, names: Sequence[str] | None, coordinates: int, gain
     share = max(_FEWEST, int(coordinates / math.sqrt(len(groups))))
     each = {name: 2 * max(1, share // len(group) // 2) for group in groups for name in group}
     sizes = {name: each[name] for name in names}
-    ends = dict(zip(names, np.cumsum(list(sizes.values())), strict=True))
-    columns = tuple(np.concatenate([np.arange(ends[name] - sizes[name], ends[name]) for name in group]) for group in groups)
+    places = slices(sizes)
+    columns = tuple(np.r_[tuple(places[name] for name in group)] for group in groups)
     return Layout(sizes, groups, columns, min(map(len, columns)) // 2, most_influential(rule, len(groups)) / gain)
 
 

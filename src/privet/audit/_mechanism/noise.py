@@ -39,7 +39,6 @@ def checks(seen: Noise) -> list[Check]:
         *(
             Check(f"noise of {name}", "relative to the plan's", variance_p_value(float((part**2).sum()), part.size))
             for name, part in seen.counts.items()
-            if part.size
         ),
     ]  # fmt: skip
     if not seen.due.all():

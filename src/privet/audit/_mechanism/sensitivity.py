@@ -12,8 +12,8 @@ from torch import Tensor
 
 from privet.accounting.privacy_unit import find_unit
 from privet.audit.checks import Check, deterministic_check
-from privet.audit.observations import rules_per_step
-from privet.audit.probe import Array, Layout, Probe, ProbeData, Trace, Trainer
+from privet.audit.observations import rules_per_step, unit_deviations
+from privet.audit.probe import Layout, Probe, ProbeData, Trace, Trainer
 from privet.clipping import Projected
 from privet.plan import Plan
 from privet.sampling import FullBatch
@@ -87,10 +87,7 @@ def _train(plan: Plan, layout: Layout, trainer: Trainer, rows: Tensor, tied: boo
 def _largest_change(plan: Plan, one: Trace, other: Trace, layout: Layout) -> float:
     """Return the largest distance of two traces over the steps, scaled like the noise, relative to the sensitivity."""
     steps = len(next(iter(one.releases.values())))
-    rules = rules_per_step(replace(plan, steps=steps), one)
-    squares: Array = np.zeros(steps)
-    for name, released in one.releases.items():
-        scales = np.array([rule.noise_scales(tuple(layout.sizes)).get(name, 1.0) * rule.sensitivity for rule in rules])
-        with np.errstate(over="ignore"):  # an unclipped release may overflow
-            squares += (((released - other.releases[name]) / scales[:, None]) ** 2).sum(1)
-    return float(np.sqrt(squares).max())
+    units = unit_deviations(rules_per_step(replace(plan, steps=steps), one), layout.sizes, one.releases)
+    with np.errstate(over="ignore"):  # an unclipped release may overflow
+        squares = [(((values - other.releases[name]) / units[name]) ** 2).sum(1) for name, values in one.releases.items()]
+    return float(np.sqrt(sum(squares)).max())

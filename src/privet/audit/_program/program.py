@@ -81,12 +81,17 @@ class AuditedProgram:
             PrivetError: training refuses the program or the data set.
         """
         refuse_anchors(self.plan.clipping, "an audit")
-        model, data, plan = copy.deepcopy(self.model), self.dataset, self.plan
-        trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
+        data, plan = self.dataset, self.plan
         if data is None:
             data, plan = _Batches(self.singles, str(plan.unit)), self.first_step_plan(len(self.singles), silent=True)
         collate, reading = None if self.dataset is None else self.reader.collate, Reading(probe_batch=self.probe_batch)
-        return Training(plan, model, self.loss_fn, ReleaseRecorder(model), data, collate=collate, reading=reading).method
+        return self._begin(plan, copy.deepcopy(self.model), data, collate=collate, reading=reading)[0].method
+
+    def _begin(self, plan: Plan, model: nn.Module, data: Dataset[Any], **options: Any) -> tuple[Training, ReleaseRecorder]:
+        """Return a training with an optimizer that records what it receives and does not change the model."""
+        trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
+        recorder = ReleaseRecorder(model)
+        return Training(plan, model, self.loss_fn, recorder, data, **options), recorder
 
     def without_dropout(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a copy of the model without dropout, cast to a type if given; in evaluation mode if it is still random."""
@@ -122,24 +127,12 @@ class AuditedProgram:
             return torch.float64
         return None
 
-    def first_step(
-        self, model: nn.Module, batches: Sequence[Any], *, silent: bool = True, clipping: Rule | None = None
-    ) -> dict[str, Tensor]:
-        """Return the sum that the optimizer receives in the first step of training on all of these batches of one.
-
-        Args:
-            model: the model, which the recording optimizer does not change.
-            batches: without any, the sum is zero.
-            silent: train without noise.
-            clipping: rule in place of the plan's.
-        """
-        trainable(model)  # as for `method`
-        data, recorder = _Batches(batches, str(self.plan.unit)), ReleaseRecorder(model)
-        plan = self.first_step_plan(len(data), silent=silent)
-        Training(
-            plan if clipping is None else replace(plan, clipping=clipping), model, self.loss_fn, recorder,
-            data, physical_batch_size=_CHUNK, method=self.method, reading=Reading(probe=False),
-        ).run()  # fmt: skip
+    def first_step(self, model: nn.Module, batches: Sequence[Any], *, silent: bool = True) -> dict[str, Tensor]:
+        """Return the sum that the optimizer receives in the first step on these batches of one; `silent`: without noise."""
+        data = _Batches(batches, str(self.plan.unit))
+        plan, options = self.first_step_plan(len(data), silent=silent), {"method": self.method, "reading": Reading(probe=False)}
+        training, recorder = self._begin(plan, model, data, physical_batch_size=_CHUNK, **options)
+        training.run()
         return {name: steps[0].double() * plan.divisor for name, steps in recorder.received.items()}
 
     def first_step_plan(self, examples: int, *, silent: bool) -> Plan:

@@ -19,7 +19,8 @@ from privet.audit._mechanism import noise
 from privet.audit._program import oracle
 from privet.audit._program.program import AuditedProgram, cast, seeded
 from privet.audit.checks import Check, deterministic_check
-from privet.audit.observations import Noise
+from privet.audit.observations import Noise, unit_deviations
+from privet.audit.probe import slices
 from privet.clipping import Projected
 
 # Relative tolerances of a sum and of the sensitivity, in double precision and in the model's own.
@@ -45,7 +46,7 @@ def oracle_checks(program: AuditedProgram) -> list[Check]:
         gradients, failed = seeded(0, oracle.gradients_of_each, model, program.loss_fn, batches)
         each = [{name: value[i : i + 1] for name, value in gradients.items()} for i in range(len(batches))]
         largest = max(oracle.size(oracle.weighted_sum(one, rule)) for one in each) or 1.0
-        total = program.first_step(model, batches, clipping=rule)
+        total = program.first_step(model, batches)
         error = oracle.distance({name: total[name] for name in gradients}, oracle.weighted_sum(gradients, rule)) / largest
         finding = f"relative error {error:.1e}"
         found.append(deterministic_check(f"the sum equals that of plain autograd, {name}", finding, holds=error <= tolerance))
@@ -68,14 +69,12 @@ def sensitivity_checks(program: AuditedProgram) -> list[Check]:
     slack, batches = _LOOSE_SLACK if dtype is None else _SLACK, program.singles[:_MOVED]
 
     def summed(some: Sequence[Any]) -> dict[str, Tensor]:
-        return program.first_step(program.without_dropout(dtype), [cast(batch, dtype) for batch in some], clipping=rule)
+        return program.first_step(program.without_dropout(dtype), [cast(batch, dtype) for batch in some])
 
-    def size(*sums: dict[str, Tensor]) -> float:
+    def size(first: dict[str, Tensor], *rest: dict[str, Tensor]) -> float:
         """Return the size of the first sum minus the others, scaled like the noise, relative to the sensitivity."""
-        scales = rule.noise_scales(tuple(sums[0]))
-        first, *rest = sums
-        left = {name: (value - sum(other[name] for other in rest)) / scales.get(name, 1.0) for name, value in first.items()}
-        return oracle.size(left) / rule.sensitivity
+        units = unit_deviations([rule], first, first)
+        return oracle.size({name: (value - sum(one[name] for one in rest)) / units[name].item() for name, value in first.items()})
 
     def check_within(kind: str, change: float) -> Check:
         finding = f"changes the sum by {change:.6g} of the sensitivity"
@@ -100,17 +99,16 @@ def noise_checks(program: AuditedProgram) -> list[Check]:
     if program.is_random:
         finding = "random even in evaluation mode"
         return [deterministic_check("check of the model's noise is left out", finding, holds=True)]
-    model, rule = program.without_dropout(), program.rule
+    model = program.without_dropout()
     quiet, *loud = (program.first_step(model, program.singles, silent=silent) for silent in (True, False, False))
-    scales = rule.noise_scales(tuple(quiet))
-    common = float(program.first_step_plan(len(program.singles), silent=False).multipliers()[0]) * rule.sensitivity
-    most, places, parts = max(1, _COORDINATES // len(quiet)), {}, list[Any]()
-    for name, total in quiet.items():
-        noises = [(one[name] - total).flatten()[:most] / (common * scales.get(name, 1.0)) for one in loud]
-        start = sum(part.shape[1] for part in parts)
-        parts.append(torch.stack(noises).cpu().numpy())
-        places[name] = slice(start, start + parts[-1].shape[1])
-    values = np.concatenate(parts, axis=1)
+    multiplier = float(program.first_step_plan(len(program.singles), silent=False).multipliers()[0])
+    units, most = unit_deviations([program.rule], quiet, quiet), max(1, _COORDINATES // len(quiet))
+    parts = {
+        name: torch.stack([(one[name] - total).flatten()[:most] for one in loud]).cpu().numpy() / (multiplier * units[name])
+        for name, total in quiet.items()
+    }
+    values = np.concatenate([*parts.values()], axis=1)
+    places = slices({name: part.shape[1] for name, part in parts.items()})
     return noise.checks(Noise(values, np.ones(values.shape, dtype=bool), places))
 
 
