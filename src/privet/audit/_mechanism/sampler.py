@@ -8,24 +8,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from privet import sampling
 from privet.accounting import Event
 from privet.audit.checks import Check, bonferroni, count_p_value, deterministic_check, two_sided_p_value, variance_p_value
 from privet.audit.probe import Array
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
-from privet.sampling import (
-    BallsInBins,
-    ByEpoch,
-    CyclicPoisson,
-    FixedOrder,
-    FixedSize,
-    FullBatch,
-    Indices,
-    Poisson,
-    Scheme,
-    Shuffle,
-    TruncatedPoisson,
-)
+from privet.sampling import ByEpoch, CyclicPoisson, FixedOrder, FullBatch, Indices, Scheme, Shuffle, TruncatedPoisson
 
 Draws = Sequence[Indices]
 
@@ -33,11 +22,10 @@ Draws = Sequence[Indices]
 def checks(plan: Plan, drawn: Draws) -> list[Check]:
     """Return the checks of the samples of a plan's first steps."""
     scheme, examples = plan.sampling, plan.examples
-    sizes = np.array([len(indices) for indices in drawn], dtype=np.float64)
     once = all(len(np.unique(indices)) == len(indices) for indices in drawn)
     found = [
         deterministic_check("no example twice in a step", f"{len(drawn):,} steps", holds=once),
-        *_check_sizes(scheme, examples, sizes),
+        *_check_sizes(scheme, examples, _sizes(drawn)),
     ]
     if not once or isinstance(scheme, FullBatch):
         return found
@@ -58,45 +46,41 @@ def checks(plan: Plan, drawn: Draws) -> list[Check]:
     ]
 
 
+def _sizes(drawn: Draws) -> Array:
+    return np.array([len(indices) for indices in drawn], dtype=np.float64)
+
+
 def _check_constant(sizes: Array, expected: float) -> list[Check]:
     finding = f"between {sizes.min():.0f} and {sizes.max():.0f}; planned: {expected:.0f}"
     return [deterministic_check("batch size", finding, holds=bool((sizes == expected).all()))]
 
 
-def _check_moments(sizes: Array, support: Array, chances: Array) -> list[Check]:
-    """Compare mean and variance of the batch sizes with those of a distribution."""
-    mean = float(support @ chances)
-    variance = float((support - mean) ** 2 @ chances)
-    kurtosis = float((support - mean) ** 4 @ chances) / variance**2
+def _check_moments(sizes: Array, mean: float, variance: float, excess: float) -> list[Check]:
+    """Compare mean and variance of the batch sizes with those of a distribution of this excess kurtosis."""
     shift = (float(sizes.mean()) - mean) / np.sqrt(variance / len(sizes))
     squares = float(((sizes - mean) ** 2).sum()) / variance
     return [
         Check("batch size, mean", f"{sizes.mean():.2f}; planned: {mean:.2f}", two_sided_p_value(float(shift))),
         Check(
             "batch size, variance", f"{squares / len(sizes):.3f} of the planned {variance:.1f}",
-            variance_p_value(squares, len(sizes), kurtosis - 3),
+            variance_p_value(squares, len(sizes), excess),
         ),
     ]  # fmt: skip
-
-
-def _binomial(examples: int, rate: float) -> tuple[Array, Array]:
-    law = stats.binom(examples, rate)
-    width = 12 * law.std() + 20
-    support = np.arange(max(0, int(law.mean() - width)), min(examples, int(law.mean() + width)) + 1, dtype=np.float64)
-    return support, law.pmf(support)
 
 
 def _check_rate(rate: float, examples: int, sizes: Array) -> list[Check]:
     if rate == 1:
         return _check_constant(sizes, examples)
-    return _check_moments(sizes, *_binomial(examples, rate))
+    return _check_moments(sizes, *map(float, stats.binom(examples, rate).stats("mvk")))
 
 
 def _check_truncated(scheme: TruncatedPoisson, examples: int, sizes: Array) -> list[Check]:
-    support, chances = _binomial(examples, scheme.rate(examples))
-    finding = f"{sizes.max():.0f}; cap: {scheme.cap}"
-    largest = deterministic_check("largest batch", finding, holds=sizes.max() <= scheme.cap)
-    return [largest, *_check_moments(sizes, np.minimum(support, scheme.cap), chances)]
+    cap, law = scheme.cap, stats.binom(examples, scheme.rate(examples))
+    chances = np.append(law.pmf(np.arange(cap)), law.sf(cap - 1))
+    mean = float(np.arange(cap + 1) @ chances)
+    variance, fourth = (float((np.arange(cap + 1) - mean) ** power @ chances) for power in (2, 4))
+    largest = deterministic_check("largest batch", f"{sizes.max():.0f}; cap: {cap}", holds=sizes.max() <= cap)
+    return [largest, *_check_moments(sizes, mean, variance, fourth / variance**2 - 3)]
 
 
 def _check_bins(scheme: ByEpoch, examples: int, sizes: Array) -> list[Check]:
@@ -127,11 +111,11 @@ def _check_cyclic(scheme: CyclicPoisson, examples: int, sizes: Array) -> list[Ch
 
 
 _SIZES: dict[type[Scheme], Callable[[Any, int, Array], list[Check]]] = {
-    Poisson: lambda scheme, examples, sizes: _check_rate(scheme.rate(examples), examples, sizes),
+    sampling.Poisson: lambda scheme, examples, sizes: _check_rate(scheme.rate(examples), examples, sizes),
     TruncatedPoisson: _check_truncated,
-    FixedSize: lambda scheme, examples, sizes: _check_constant(sizes, scheme.expected_batch_size(examples)),
+    sampling.FixedSize: lambda scheme, examples, sizes: _check_constant(sizes, scheme.expected_batch_size(examples)),
     FullBatch: lambda scheme, examples, sizes: _check_constant(sizes, examples),
-    BallsInBins: _check_bins,
+    sampling.BallsInBins: _check_bins,
     Shuffle: _check_shuffle,
     CyclicPoisson: _check_cyclic,
     FixedOrder: lambda scheme, examples, sizes: _check_bins(scheme, examples, sizes[: scheme.epoch_length(examples)]),
@@ -140,8 +124,7 @@ _SIZES: dict[type[Scheme], Callable[[Any, int, Array], list[Check]]] = {
 
 def _check_sizes(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
     """Compare the sizes of draws with what the scheme says; of a registered scheme, with what the accountant is told."""
-    known = _SIZES.get(type(scheme))
-    if known is not None:
+    if (known := _SIZES.get(type(scheme))) is not None:
         return known(scheme, examples, sizes)
     event = scheme.event(examples, 1.0, 1)
     if not isinstance(event, Event):
@@ -154,9 +137,9 @@ def _check_sizes(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
 
 def _overlap_p_value(examples: int, drawn: Draws, lag: int, *, independent: bool) -> float:
     """Return the p-value of the overlap of samples `lag` steps apart, given their sizes."""
-    pairs = list(zip(drawn, drawn[lag:], strict=False))
-    found = sum(len(np.intersect1d(one, other, assume_unique=True)) for one, other in pairs)
-    one, other = np.array([(len(one) / examples, len(other) / examples) for one, other in pairs]).reshape(-1, 2).T
+    found = sum(len(np.intersect1d(one, other, assume_unique=True)) for one, other in zip(drawn, drawn[lag:], strict=False))
+    shares = _sizes(drawn) / examples
+    one, other = shares[:-lag], shares[lag:]
     # Hypergeometric; samples of one epoch exclude each other, for which the Poisson distribution is conservative.
     variance = float((one * (1 - one) * other * (1 - other)).sum()) * examples**2 / (examples - 1) if independent else None
     return count_p_value(found, float((one * other).sum()) * examples, variance)
@@ -165,7 +148,7 @@ def _overlap_p_value(examples: int, drawn: Draws, lag: int, *, independent: bool
 def _pairs_p_value(examples: int, drawn: Draws) -> float:
     """Return the p-value of the number of pairs sampled together, for neighbours and for pairs half the data set apart."""
     half = examples // 2
-    sizes = np.array([len(indices) for indices in drawn], dtype=np.float64)
+    sizes = _sizes(drawn)
     expected = half * float((sizes * (sizes - 1)).sum()) / (examples * (examples - 1))
     both = [0, 0]
     for indices in drawn:
@@ -177,7 +160,7 @@ def _pairs_p_value(examples: int, drawn: Draws) -> float:
 
 def _evenness_p_value(examples: int, drawn: Draws) -> float:
     """Return the p-value of the variance of the examples' counts: given the sizes, all subsets are equally likely."""
-    shares = np.array([len(indices) / examples for indices in drawn])
+    shares = _sizes(drawn) / examples
     variance = float((shares * (1 - shares)).sum())
     if variance == 0:
         return 1.0
@@ -226,5 +209,5 @@ def _check_cycles(scheme: CyclicPoisson, examples: int, drawn: Draws) -> list[Ch
 def _check_between_epochs(examples: int, drawn: Draws, length: int) -> list[Check]:
     if len(drawn) <= length + 1 or length == 1:
         return []
-    ways = [_overlap_p_value(examples, drawn, lag, independent=False) for lag in (length, length + 1)]
-    return [Check("order of the next epoch", "overlap with the same step and the one after", bonferroni(ways))]
+    lags = [_overlap_p_value(examples, drawn, lag, independent=False) for lag in (length, length + 1)]
+    return [Check("order of the next epoch", "overlap with the same step and the one after", bonferroni(lags))]
