@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,22 +57,19 @@ class Influence:
 
 def estimate_influence(seen: Observations) -> Influence:
     """Estimate the influence from all scores, weighted by their planned shifts."""
-    inside, outside = seen.taking_part, seen.usable & ~seen.taking_part
-    noise = np.concatenate([seen.references[seen.usable], seen.scores[outside]])
-    mean, variance = float(noise.mean()), float(noise.var(ddof=1))
-    shifts = np.broadcast_to((seen.shifts * seen.factors.mean())[:, None], inside.shape)[inside]
+    noise = np.concatenate([seen.references[seen.usable], seen.scores[seen.usable & ~seen.taking_part]])
+    deviation = float(noise.std(ddof=1))
+    shifts, scores = _inside(seen, seen.factors.mean() * seen.shifts[:, None]), _inside(seen, seen.scores) - noise.mean()
     power = float(shifts @ shifts)
     if power == 0:
-        return Influence(0.0, math.inf, math.sqrt(variance), len(shifts), len(noise))
-    moved = float(shifts @ (seen.scores[inside] - mean)) / power
-    rest = seen.scores[inside] - mean - moved * shifts
-    own = float((shifts * rest) @ (shifts * rest)) / power**2
-    common = variance / len(noise) * (float(shifts.sum()) / power) ** 2
-    deviation = math.sqrt(variance)
-    if deviation == 0:
-        return Influence(math.inf, 0.0, 0.0, len(shifts), len(noise))
-    ratio = moved / deviation
-    error = math.sqrt((own + common) / variance + ratio**2 / (2 * len(noise)))
+        ratio, error = 0.0, math.inf
+    elif deviation == 0:
+        ratio, error = math.inf, 0.0
+    else:
+        ratio = float(shifts @ scores) / power / deviation
+        own = float(np.linalg.norm(shifts * (scores / deviation - ratio * shifts))) / power
+        common = float(shifts.sum()) / power / math.sqrt(len(noise))
+        error = math.hypot(own, common, ratio / math.sqrt(2 * len(noise)))
     return Influence(ratio, error, deviation, len(shifts), len(noise))
 
 
@@ -114,9 +112,10 @@ def measure_error_rates(seen: Observations, alpha: float) -> ErrorRates:
     Source:
         Nasr et al. 2023, "Tight Auditing of Differentially Private Machine Learning", §4.
     """
-    inside, outside = _likelihood_ratios(seen, seen.scores), _likelihood_ratios(seen, seen.references)
-    half = np.broadcast_to((np.arange(len(seen.shifts)) % 2 == 0)[:, None], seen.usable.shape)[seen.taking_part]
-    shifts = _representative_shifts(seen)
+    planned = seen.shifts[:, None]
+    inside, outside = (_inside(seen, planned * scores - planned**2 / 2) for scores in (seen.scores, seen.references))
+    half = _inside(seen, np.arange(len(planned))[:, None] % 2 == 0)
+    shifts = _representative_shifts(_inside(seen, planned), seen.factors)
 
     def rates(which: NDArray[np.bool_], threshold: float, shifts: Array) -> ErrorRates:
         with_it, without = inside[which], outside[which]
@@ -131,17 +130,17 @@ def measure_error_rates(seen: Observations, alpha: float) -> ErrorRates:
     return rates(~half, max(candidates.tolist(), key=lambda threshold: rates(half, threshold, equal).bound(alpha)), shifts)
 
 
-def _likelihood_ratios(seen: Observations, scores: Array) -> Array:
-    return np.asarray((seen.shifts[:, None] * scores - seen.shifts[:, None] ** 2 / 2)[seen.taking_part])
+def _inside(seen: Observations, values: NDArray[Any]) -> NDArray[Any]:
+    """Return the values, (T, m) or (T, 1), of the canaries that took part."""
+    return np.broadcast_to(values, seen.taking_part.shape)[seen.taking_part]
 
 
-def _representative_shifts(seen: Observations) -> Array:
+def _representative_shifts(shifts: Array, factors: Array) -> Array:
     """Return equally likely shifts, (s,), multiplied by their unknown factors."""
-    shifts = np.broadcast_to(seen.shifts[:, None], seen.taking_part.shape)[seen.taking_part]
     if not len(shifts):
         return shifts
     few = shifts[:1] if np.ptp(shifts) == 0 else np.quantile(shifts, (np.arange(_DISTINCT) + 0.5) / _DISTINCT)
-    return np.outer(few, seen.factors).ravel()
+    return np.outer(few, factors).ravel()
 
 
 def smallest_ratio(false_positives: float, false_negatives: float, shifts: Array) -> float:

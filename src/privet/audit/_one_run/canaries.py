@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,21 +62,22 @@ class CanaryTraining:
     model: nn.Module
     loss_fn: LossFunction
     data: _Mixed
-    attack: _ExampleAttack | _GradientAttack
+    attack: _Attack
 
 
 def add_example_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]
 ) -> CanaryTraining:
     """Return a training run with examples as canaries."""
-    data = _WithExamples(dataset, added, str(plan.unit))
+    data = _Mixed(dataset, check_map_style(added), str(plan.unit), added=added)
+    rows = ExampleReader(added).batch(np.arange(len(data.coins)))
 
     def weighted(model: nn.Module, batch: Any) -> Tensor:
         content, taking_part = batch
         losses: Tensor = loss_fn(model, content) * taking_part
         return losses
 
-    return CanaryTraining(model, weighted, data, _ExampleAttack(plan, model, loss_fn, data.added))
+    return CanaryTraining(model, weighted, data, _ExampleAttack(plan, model, loss_fn, rows))
 
 
 def add_gradient_canaries(
@@ -93,7 +95,7 @@ def add_gradient_canaries(
     extended = _WithCanaryParameter(model, count("canaries", number, minimum=2))
     optimizer.add_param_group({"params": [extended.canaries]})
     norm = float(most_influential(plan.clipping, 1)[0])
-    data = _WithGradients(dataset, number, norm, str(plan.unit))
+    data = _Mixed(dataset, number, str(plan.unit), norm=norm)
 
     def both(module: nn.Module, batch: Any) -> Tensor:
         content, real, gradients = batch
@@ -114,84 +116,86 @@ class _WithCanaryParameter(nn.Module):
 
 
 class _Mixed(BatchDataset):
-    """Real examples, which are read as usual, followed by canaries; an excluded canary keeps its place."""
+    """Real examples, which are read as usual, followed by canaries; an excluded canary keeps its place and contributes nothing.
 
-    def __init__(self, dataset: Dataset[Any], number: int, unit: str) -> None:
+    Args:
+        added: the canaries, if they are examples.
+        norm: norm of the gradient of a canary, if they are coordinates of a parameter.
+    """
+
+    def __init__(self, dataset: Dataset[Any], number: int, unit: str, *, added: Dataset[Any] | None = None, norm: float = 0.0):
         self._real, self._number, self.privacy_unit = ExampleReader(dataset), check_map_style(dataset), unit
+        self._added, self._norm = None if added is None else ExampleReader(added), norm
         self.coins = np.random.default_rng().random(number) < 0.5
 
     def __len__(self) -> int:
         return self._number + len(self.coins)
 
-    def _read_one(self, reader: ExampleReader, index: int) -> Any:
-        return reader.examples(np.array([index], dtype=np.int64), strict=True)[0]
-
-
-class _WithExamples(_Mixed):
-    """Real examples, followed by example canaries, of which an excluded one has weight zero."""
-
-    def __init__(self, dataset: Dataset[Any], added: Dataset[Any], unit: str) -> None:
-        super().__init__(dataset, check_map_style(added), unit)
-        self._added = ExampleReader(added)
-        self.added = self._added.batch(np.arange(len(self.coins)))
-
     def read(self, indices: Indices) -> Any:
-        """Return an example as (batch of one, (1,) its weight)."""
+        """Return an example as (batch of one, (1,) whether it counts), and with canaries of a parameter (1, m) its gradient."""
         own = int(indices[0]) - self._number
-        if own < 0:
-            return self._read_one(self._real, int(indices[0])), torch.ones(1, dtype=torch.bool, device="cpu")
-        return self._read_one(self._added, own), torch.from_numpy(self.coins[own : own + 1])
-
-
-class _WithGradients(_Mixed):
-    """Real examples, followed by gradient canaries with one coordinate each, zero if excluded."""
-
-    def __init__(self, dataset: Dataset[Any], number: int, norm: float, unit: str) -> None:
-        super().__init__(dataset, number, unit)
-        self._norm = norm
-
-    def read(self, indices: Indices) -> Any:
-        """Return an example as (batch of one, (1,) whether it is real, (1, m) gradient); a canary contains a real example."""
-        own, gradient = int(indices[0]) - self._number, torch.zeros(1, len(self.coins), device="cpu")
+        if self._added is not None and own >= 0:
+            return _read_one(self._added, own), torch.from_numpy(self.coins[own : own + 1])
+        counts = torch.tensor([own < 0], device="cpu")
+        content = _read_one(self._real, int(indices[0]) if own < 0 else 0)  # that of a real example, which does not count
+        if self._added is not None:
+            return content, counts
+        gradient = torch.zeros(1, len(self.coins), device="cpu")
         if own >= 0:
             gradient[0, own] = self._norm * float(self.coins[own])
-        content = self._read_one(self._real, int(indices[0]) if own < 0 else 0)
-        return content, torch.tensor([own < 0], device="cpu"), gradient
+        return content, counts, gradient
 
 
-def _rules(plan: Plan) -> Iterator[tuple[Rule, float]]:
-    """Yield the rule of each step and the standard deviation of its noise."""
-    for factor, multiplier in zip(plan.bound_factors().tolist(), plan.multipliers().tolist(), strict=True):
-        rule = plan.clipping.scale_bound(factor)
-        yield rule, multiplier * rule.sensitivity
+def _read_one(reader: ExampleReader, index: int) -> Any:
+    return reader.examples(np.array([index], dtype=np.int64), strict=True)[0]
 
 
-class _ExampleAttack:
-    """Attack by the product ⟨u, c⟩ of the release and each canary's contribution, and by the decrease of its loss."""
+class _Attack(ABC):
+    """Attack by the release of each step, and by the final model."""
 
-    def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
-        self._plan, self._model, self._loss_fn, self._batch = plan, model, loss_fn, batch
-        self._parameters, self._rules = trainable(model), _rules(plan)
-        self._at_once = max(1, _NUMBERS // sum(parameter.numel() for parameter in self._parameters.values()))
-        self.scores = np.zeros(count_examples(batch))
-        self._before = self._losses()
+    def __init__(self, plan: Plan, parameters: Mapping[str, nn.Parameter], canaries: int) -> None:
+        self._plan, self._parameters, self.scores = plan, parameters, np.zeros(canaries)
+        self._steps = zip(plan.bound_factors().tolist(), plan.multipliers().tolist(), strict=True)
 
     def step(self, *_: object) -> None:
         """Add the evidence of a release for each canary to the scores; called before the optimizer's step."""
-        rule, deviation = next(self._rules)
-        groups = rule.groups(tuple(self._parameters))
-        released = {name: self._plan.divisor * _release(p).double().flatten() for name, p in self._parameters.items()}
-        ratios = []
+        factor, multiplier = next(self._steps)
+        rule = self._plan.clipping.scale_bound(factor)
+        gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
+        released = {name: self._plan.divisor * grad.double().flatten() for name, grad in gradients.items() if grad is not None}
+        # Log likelihood ratio of the release with and without the contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)².
+        ratios = self._compare(rule, released) / (multiplier * rule.sensitivity) ** 2
+        self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios)
+
+    @abstractmethod
+    def _compare(self, rule: Rule, released: Mapping[str, Tensor]) -> Array:
+        """Return ⟨u, c⟩ − ‖c‖²/2 for the release u and the contribution c of each canary, (m,)."""
+
+    @abstractmethod
+    def final(self) -> Array:
+        """Return the score of each canary from the final model, (m,)."""
+
+
+class _ExampleAttack(_Attack):
+    """Attack by the product ⟨u, c⟩ of the release and each canary's contribution, and by the decrease of its loss."""
+
+    def __init__(self, plan: Plan, model: nn.Module, loss_fn: LossFunction, batch: Any) -> None:
+        super().__init__(plan, trainable(model), count_examples(batch))
+        self._model, self._loss_fn, self._batch = model, loss_fn, batch
+        self._at_once = max(1, _NUMBERS // sum(parameter.numel() for parameter in self._parameters.values()))
+        self._before = self._losses()
+
+    def _compare(self, rule: Rule, released: Mapping[str, Tensor]) -> Array:
+        groups, found = rule.groups(tuple(self._parameters)), []
         for start in range(0, len(self.scores), self._at_once):
             batch = select_examples(self._batch, slice(start, start + self._at_once))
             gradients = per_example_gradients(self._model, self._loss_fn, batch)
             rows = {name: value.double().flatten(1) for name, value in gradients.items()}
             norms = torch.stack([torch.cat([rows[name] for name in group], 1).norm(dim=1) for group in groups])
             along = torch.stack([torch.stack([rows[name] @ released[name] for name in group]).sum(0) for group in groups])
-            # Log likelihood ratio of the release with and without the contribution c: (⟨u, c⟩ − ‖c‖²/2)/(σS)².
             weights = rule.weights(norms)
-            ratios.append((weights * along - (weights * norms).square() / 2).sum(0) / deviation**2)
-        self.scores += log_likelihood_ratio(self._plan.sampling_rate, torch.cat(ratios).nan_to_num(0.0).cpu().numpy())
+            found.append((weights * along - (weights * norms).square() / 2).sum(0))
+        return np.asarray(torch.cat(found).nan_to_num(0.0).cpu().numpy())
 
     def final(self) -> Array:
         """Return the score of each canary from the final model, (m,)."""
@@ -205,29 +209,20 @@ class _ExampleAttack:
         return np.asarray(torch.cat(alone).double().cpu().numpy())
 
 
-class _GradientAttack:
+class _GradientAttack(_Attack):
     """Attack by each canary's coordinate of the release, and of the final parameter."""
 
     def __init__(self, plan: Plan, parameter: nn.Parameter, norm: float) -> None:
-        self._plan, self._parameter, self._rules, self._norm = plan, parameter, _rules(plan), norm
-        self.scores = np.zeros(parameter.numel())
+        super().__init__(plan, {"canaries": parameter}, parameter.numel())
+        self._norm = torch.tensor([norm], dtype=torch.float64, device="cpu")
 
-    def step(self, *_: object) -> None:
-        """Add the evidence of a release for each canary to the scores; called before the optimizer's step."""
-        rule, deviation = next(self._rules)
-        contributed = self._norm * float(rule.weight(torch.tensor([self._norm], dtype=torch.float64, device="cpu")))
-        released = self._plan.divisor * _release(self._parameter)[0].double().numpy()
-        ratios = contributed * (released - contributed / 2) / deviation**2
-        self.scores += log_likelihood_ratio(self._plan.sampling_rate, ratios)
+    def _compare(self, rule: Rule, released: Mapping[str, Tensor]) -> Array:
+        contributed = self._norm * rule.weight(self._norm)
+        return np.asarray((contributed * (released["canaries"] - contributed / 2)).numpy())
 
     def final(self) -> Array:
         """Return the score of each canary from the final model, (m,)."""
-        return -self._parameter.detach()[0].double().numpy()
-
-
-def _release(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+        return -self._parameters["canaries"].detach()[0].double().numpy()
 
 
 def log_likelihood_ratio(rate: float, ratios: Array) -> Array:
