@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import chdtr, chdtrc, pdtr, pdtrc
 
 from privet.audit.probe import Array
 
@@ -62,9 +62,8 @@ def variance_p_value(squares: float, freedom: float, excess: float = 0.0) -> flo
         return 0.0
     # Scaled chi-square distribution with the same mean and variance.
     effective = freedom * 2 / (2 + excess)
-    law = stats.chi2(effective)
     value = squares * effective / freedom
-    return float(min(1.0, 2 * min(law.cdf(value), law.sf(value))))
+    return float(min(1.0, 2 * min(chdtr(effective, value), chdtrc(effective, value))))
 
 
 def count_p_value(found: float, expected: float, variance: float | None = None) -> float:
@@ -73,8 +72,7 @@ def count_p_value(found: float, expected: float, variance: float | None = None) 
         return float(found == expected)
     if expected > 1000:
         return two_sided_p_value((found - expected) / math.sqrt(variance or expected))
-    law = stats.poisson(expected)
-    return float(min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
+    return float(min(1.0, 2 * min(pdtr(found, expected), pdtrc(found - 1, expected) if found else 1.0)))
 
 
 def correlation_p_value(one: Array, other: Array) -> float:

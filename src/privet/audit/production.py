@@ -17,14 +17,17 @@ from privet.clipping import AdaptiveQuantile, Rule
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
 from privet.plan import Plan
-from privet.training import Step, Training
+from privet.training import Reading, Step, Training
 
 
 def train(probe: Probe) -> Trace:
     """Train the probe by `privet.Training` and return the releases that its optimizer received."""
 
     def begin(plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-        return iter(Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=probe.physical_batch_size))
+        size, unprobed = probe.physical_batch_size, Reading(probe=False)
+        return iter(
+            Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=size, method="ghost", reading=unprobed)
+        )
 
     return record_releases(probe, begin)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-from scipy.special import ndtr, ndtri
+from scipy.special import bdtrc, expit, ndtr, ndtri
 
 from privet.accounting.classic import gaussian
 from privet.audit.probe import Array
@@ -91,8 +89,7 @@ def epsilon_by_counting(guesses: int, correct: int, canaries: int, delta: float,
     """Return the largest ε that this number of correct guesses refutes at level α (Steinke et al. 2023, Theorem 5.2)."""
 
     def refuted(epsilon: float) -> bool:
-        law = stats.binom(guesses, 1 / (1 + math.exp(-epsilon)))
-        tails = law.sf(correct - np.arange(correct + 1) - 1)  # P[Bin ≥ v − i]
+        tails = bdtrc(correct - np.arange(correct + 1) - 1.0, guesses, expit(epsilon))  # P[Bin ≥ v − i]
         slack = float(((tails[1:] - tails[0]) / np.arange(1, correct + 1)).max(initial=0.0))
         return bool(tails[0] + 2 * canaries * delta * slack <= alpha)
 
