@@ -9,6 +9,7 @@ from scipy.linalg import toeplitz
 import privet
 from privet import clipping, noise, sampling
 from privet.audit import mechanism
+from privet.audit._mechanism import whitebox
 from privet.audit.production import train
 
 KINDS = {
@@ -17,7 +18,6 @@ KINDS = {
     "tree": (noise.Tree(), sampling.BallsInBins(30)),
 }
 EVERY = pytest.mark.parametrize("name", KINDS)
-FEW = 20_000
 
 
 def plan(name):
@@ -27,9 +27,19 @@ def plan(name):
     ).calibrate(4.0)  # fmt: skip
 
 
+def audit(name, trainer=train):
+    """Audit a plan; few parameters and steps with many canaries take the least time."""
+    return mechanism(plan(name), trainer, names=("weight", "bias"), observations=10_000)
+
+
+@pytest.fixture(autouse=True)
+def many_canaries(monkeypatch):
+    monkeypatch.setattr(whitebox, "_COORDINATES", 1024)
+
+
 @pytest.mark.parametrize("name", ["buffers", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bands", "tree"))])
 def test_a_correct_trainer_passes_and_the_bound_is_close(name):
-    found = mechanism(plan(name), observations=FEW)
+    found = audit(name)
     assert found.passed, found.failed
     assert 0.6 * found.epsilon_claimed < found.epsilon_lower_bound <= 1.02 * found.epsilon_claimed
     assert any("all steps" in note for note in found.notes)
@@ -41,7 +51,7 @@ def test_noise_that_is_a_tenth_too_small_is_noticed(name):
         smaller = replace(probe.plan.noise, multiplier=0.9 * probe.plan.noise.multiplier)
         return train(replace(probe, plan=replace(probe.plan, noise=smaller)) if probe.plan.noise_multiplier else probe)
 
-    found = mechanism(plan(name), trainer, observations=FEW)
+    found = audit(name, trainer)
     assert {check for check in found.failed if "noise deviation" in check}
 
 
@@ -50,7 +60,7 @@ def test_independent_noise_in_place_of_correlated_noise_is_noticed():
         multipliers = float(probe.plan.multipliers()[0])
         return train(replace(probe, plan=replace(probe.plan, noise=noise.Gaussian(multipliers, non_private=not multipliers))))
 
-    found = mechanism(plan("bands"), trainer, observations=FEW)
+    found = audit("bands", trainer)
     assert {check for check in found.failed if check.startswith("NOISE")}
 
 
@@ -62,7 +72,7 @@ def test_examples_that_take_part_outside_their_cycle_are_noticed():
             return train(replace(probe, plan=shorter))
         return train(probe)
 
-    found = mechanism(plan("bands"), trainer, observations=FEW)
+    found = audit("bands", trainer)
     assert {check for check in found.failed if "one place in the cycle" in check}
 
 

@@ -75,7 +75,7 @@ PATCHES = {
 @pytest.mark.parametrize("fault", PATCHES)
 def test_a_fault_in_the_production_path_is_detected(fault, monkeypatch):
     monkeypatch.setattr(*PATCHES[fault])
-    assert not audit.mechanism(PLAN, train, observations=10_000).passed
+    assert not audit.mechanism(PLAN, train, names=("weight", "bias"), observations=10_000).passed
 
 
 def test_a_sampler_that_repeats_its_samples_is_detected_in_the_production_path(monkeypatch):
@@ -87,7 +87,7 @@ def test_a_sampler_that_repeats_its_samples_is_detected_in_the_production_path(m
             yield indices
 
     monkeypatch.setattr(Poisson, "draws", draws)
-    found = audit.mechanism(PLAN, train, observations=10_000)
+    found = audit.mechanism(PLAN, train, names=("weight", "bias"), observations=10_000)
     assert any(name.startswith("SAMPLER") for name in found.failed)
 
 

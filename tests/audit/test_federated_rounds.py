@@ -20,7 +20,8 @@ from privet.sampling import CyclicPoisson, FullBatch, Poisson
 from privet.sparsification import Random
 from privet.training import loop
 
-FEW = 10_000
+FEW, COORDINATES = 5000, 256
+NAMES = ("weight", "bias")
 PLAN = privet.Plan(
     examples=200, unit="one user", sampling=Poisson(20), steps=30, clipping=Flat(0.5), delta=1e-4, noise=Gaussian(0.9)
 )  # fmt: skip
@@ -32,20 +33,29 @@ VARIANTS = {
     "all clients": {"sampling": FullBatch(), "noise": Gaussian(3.0)},
     "correlated noise": {"noise": Banded(bands=3, multiplier=0.9), "sampling": CyclicPoisson(20, cycle=5)},
 }
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Let audits be small, as clients cost more than examples and faults here are gross."""
+    monkeypatch.setattr(whitebox, "_FEWEST_OBSERVATIONS", FEW)
+    monkeypatch.setattr(whitebox, "_COORDINATES", COORDINATES)
+
+
 # Each is a part of the others, or of the audit of trainings, and takes seconds.
 RARELY = ("flat", "masks", "all clients", "correlated noise")
 
 
 @pytest.mark.parametrize("variant", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY else name for name in VARIANTS])
 def test_rounds_that_are_held_as_planned_pass(variant):
-    found = mechanism(replace(PLAN, **VARIANTS[variant]), hold_rounds, observations=FEW)
+    found = mechanism(replace(PLAN, **VARIANTS[variant]), hold_rounds, names=NAMES, observations=FEW)
     assert found.passed, found
     assert "SENS: one user that is NaN" in {check.name for check in found.checks}
     assert 0.3 * found.epsilon_claimed < found.epsilon_lower_bound <= 1.02 * found.epsilon_claimed
 
 
 def probe_of(steps):
-    places = whitebox._layout(PLAN, None, 64)
+    places = whitebox._layout(PLAN, NAMES, 64)
     return whitebox._probe(PLAN, places, PLAN.examples, steps, PLAN.sampling)
 
 
@@ -129,7 +139,7 @@ FAULTS = {
 def test_a_fault_anywhere_on_the_path_is_noticed(fault, monkeypatch):
     where, name, broken = FAULTS[fault]
     monkeypatch.setattr(where, name, broken)
-    found = mechanism(PLAN, hold_rounds, observations=FEW)
+    found = mechanism(PLAN, hold_rounds, names=NAMES, observations=FEW)
     assert not found.passed
 
 
@@ -142,4 +152,4 @@ def test_a_fault_anywhere_on_the_path_is_noticed(fault, monkeypatch):
 )
 def test_plans_that_no_federated_run_has_are_refused(change, named):
     with pytest.raises(InvalidArgumentError, match=named):
-        mechanism(replace(PLAN, **change), hold_rounds, observations=FEW)
+        mechanism(replace(PLAN, **change), hold_rounds, names=NAMES, observations=FEW)
