@@ -104,8 +104,7 @@ def test_a_check_that_may_have_failed_by_chance_is_repeated_with_ten_times_the_o
         seen.append(observations)
         checks = (audit.Check("noise", "", next(p_values)), *(audit.Check(str(i), "", 0.5) for i in range(49)))
         influence = whitebox.influence.Influence(1.0, 0.01, 1.0, 100, 100)
-        rates = whitebox.influence.ErrorRates(0, 0, 0, 0, np.ones(1))
-        return whitebox._Evidence(checks, (influence,), rates)
+        return checks, [influence], whitebox.influence.ErrorRates(0, 0, 0, 0, np.ones(1))
 
     monkeypatch.setattr(whitebox, "_gather", gather)
     assert audit.mechanism(PLAN, plain_trainer.train, observations=FEW).failed == failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["hold_rounds"]
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -40,26 +41,24 @@ def hold_rounds(probe: Probe) -> Trace:
     return record_releases(probe, begin)
 
 
+@dataclass(frozen=True)
 class _Rows:
-    """The probe's examples as clients of one example each, beside the reads that tell the auditor who was drawn."""
+    """The probe's examples as clients of one example each; who was drawn is known from the cohort."""
 
-    def __init__(self, probe: Probe) -> None:
-        self._data = ProbeData(probe.data.rows, probe.data.where, len(probe.data), str(probe.plan.unit))
+    data: ProbeData
 
     def __len__(self) -> int:
-        return len(self._data)
+        return len(self.data)
 
     def __getitem__(self, client: int) -> Tensor:
-        row = self._data.read(np.array([client]))
-        self._data.taken()  # these reads follow from the cohort, which is recorded
-        return row
+        return self.data.at(np.array([client]))
 
 
 class _Canaries(Simulation):
     """Clients of a probe, whose updates are their rows."""
 
     def __init__(self, probe: Probe, model: LinearModel) -> None:
-        super().__init__(model, output_of, _Rows(probe), LocalSteps.fed_sgd(), at_once=_AT_ONCE)  # type: ignore[arg-type]
+        super().__init__(model, output_of, _Rows(probe.data), LocalSteps.fed_sgd(), at_once=_AT_ONCE)  # type: ignore[arg-type]
         self.privacy_unit = str(probe.plan.unit)
         self._probe = probe
 

@@ -62,6 +62,10 @@ class ProbeData(BatchDataset):
     def read(self, indices: Indices) -> Tensor:
         """Return the rows of these examples, (B, d), and record the indices."""
         self._read.append(indices)
+        return self.at(indices)
+
+    def at(self, indices: Indices) -> Tensor:
+        """Return the rows of these examples, (B, d)."""
         own = self.row_of[indices]
         found = self.rows.new_zeros(len(indices), self.rows.shape[1])
         found[torch.from_numpy(own >= 0)] = self.rows[torch.from_numpy(own[own >= 0])]

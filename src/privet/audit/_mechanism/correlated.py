@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["combine", "join", "probes", "whiten"]
+__all__ = ["join", "observe_all", "probes"]
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from privet.audit.observations import Mask, Noise, Observations
+from privet.audit.observations import Mask, Noise, Observations, observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trace
 from privet.noise import Correlated
 from privet.plan import Plan
@@ -39,23 +39,17 @@ def probes(plan: Plan, layout: Layout, observations: int) -> Iterator[Probe]:
         yield Probe(probed, layout.sizes, data, physical_batch_size=number)
 
 
-def whiten(plan: Plan, trace: Trace) -> Trace:
-    """Return a trace of linear combinations of the releases, whose noise is independent over the steps."""
-    if not isinstance(plan.noise, Correlated):
-        return trace
-    whitening = plan.noise.whitening(plan.total_steps)
-    return replace(trace, releases={name: whitening @ values for name, values in trace.releases.items()})
+def observe_all(probe: Probe, layout: Layout, trace: Trace) -> Observations:
+    """Return the observations in a trace with one row for every release that is accounted for, instead of every step.
 
-
-def combine(plan: Plan, seen: Observations) -> Observations:
-    """Return observations of whitened releases with one row for every release that is accounted for, instead of every step.
-
-    A canary may take part in the steps of its place in the cycle or epoch, which is known to the attacker. A row is the
-    projection of whitened scores on the shift that these steps cause.
+    Releases are whitened: their linear combinations have noise that is independent over the steps. A canary may take part in the
+    steps of its place in the cycle or epoch, which is known to the attacker. A row is the projection of whitened scores on the
+    shift that these steps cause.
     """
-    if not isinstance(plan.noise, Correlated):
-        return seen
+    plan = probe.plan
+    assert isinstance(plan.noise, Correlated)
     whitening = plan.noise.whitening(plan.total_steps)
+    seen = observe(probe, layout, replace(trace, releases={name: whitening @ values for name, values in trace.releases.items()}))
     rows = list(_patterns(plan, seen.taking_part))
     directions = np.stack([whitening[:, steps].sum(1) for steps, _, _ in rows])
     lengths = np.linalg.norm(directions, axis=1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from scipy import stats
 
 from privet.audit.checks import Check, bonferroni, correlation_p_value, deterministic_check, two_sided_p_value, variance_p_value
-from privet.audit.observations import Noise
+from privet.audit.observations import Mask, Noise
 from privet.audit.probe import Array
 
 # Continuous noise almost never repeats a value; more repetitions than this indicate a fault.
@@ -23,16 +23,21 @@ def checks(seen: Noise) -> list[Check]:
     size = len(everything)
     deviation = math.sqrt(float(everything @ everything) / size)
     noise = seen.values / (deviation or 1.0)  # the size has its own check
+    times = int(np.unique(everything, return_counts=True)[1].max(initial=0))
+    most = max(_REPEATED, _REPEATED_SHARE * size)
     found = [
         Check(
             "noise deviation", f"{deviation:.5f} of the plan's, {size:,} numbers",
             variance_p_value(float(everything @ everything), size),
         ),
-        Check("noise of every step", "least likely step", _by_step(seen)),
-        Check("noise of every parameter", f"least likely of {len(seen.parameters)}", _by_parameter(seen)),
+        Check("noise of every step", "least likely step", _least_likely(zip(seen.values, seen.due, strict=True))),
+        Check(
+            "noise of every parameter", f"least likely of {len(seen.parameters)}",
+            _least_likely((seen.values[:, part], seen.due[:, part]) for part in seen.parameters.values()),
+        ),
         Check("noise mean", f"{everything.mean():.2e}", two_sided_p_value(float(everything.sum()) / math.sqrt(size))),
         Check("noise distribution", "distance to the normal", float(stats.kstest(noise[seen.due], "norm").pvalue)),
-        _check_repetitions(everything),
+        deterministic_check("noise values", f"none occurs more than {times} times", holds=times <= most),
         Check("noise over steps", "correlation at lags 1 and 2", bonferroni([_lag_p_value(noise, lag) for lag in (1, 2)])),
         Check("noise over coordinates", "correlation of neighbours", bonferroni([_lag_p_value(noise.T, lag) for lag in (1, 2)])),
         Check("noise over parameters", "correlation of parameters", _between_parameters(noise, seen.parameters)),
@@ -49,21 +54,8 @@ def checks(seen: Noise) -> list[Check]:
     return found
 
 
-def _by_step(seen: Noise) -> float:
-    sums, sizes = (seen.values**2).sum(1), seen.due.sum(1)
-    return bonferroni([variance_p_value(float(total), int(size)) for total, size in zip(sums, sizes, strict=True) if size])
-
-
-def _by_parameter(seen: Noise) -> float:
-    parts = [(seen.values[:, part], seen.due[:, part]) for part in seen.parameters.values()]
-    return bonferroni([variance_p_value(float((noise**2).sum()), int(noised.sum())) for noise, noised in parts if noised.any()])
-
-
-def _check_repetitions(noise: Array) -> Check:
-    times = int(np.unique(noise, return_counts=True)[1].max(initial=0))
-    return deterministic_check(
-        "noise values", f"none occurs more than {times} times", holds=times <= max(_REPEATED, _REPEATED_SHARE * len(noise))
-    )
+def _least_likely(parts: Iterable[tuple[Array, Mask]]) -> float:
+    return bonferroni([variance_p_value(float((noise**2).sum()), int(due.sum())) for noise, due in parts if due.any()])
 
 
 def _lag_p_value(noise: Array, lag: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,14 +142,13 @@ def mechanism(
     count("observations", observations, minimum=_FEWEST_OBSERVATIONS)
     between("alpha", alpha, 0.0, 0.5)
     report = progress or (lambda part: None)
-    evidence = _gather(plan, names, trainer, observations, alpha, report)
-    failed = find_rejected(evidence.checks, alpha)
-    if failed and min(check.p_value for check in evidence.checks) > _CERTAIN:
+    checks, influences, rates = _gather(plan, names, trainer, observations, alpha, report)
+    failed = find_rejected(checks, alpha)
+    if failed and min(check.p_value for check in checks) > _CERTAIN:
         report("repeating with ten times the observations")
-        evidence = _gather(plan, names, trainer, _AGAIN * observations, alpha, report)
-        failed = tuple(name for name in find_rejected(evidence.checks, alpha) if name in failed)
-    low, free = max(one.bound(alpha / 2) for one in evidence.influences), evidence.free.bound(alpha)
-    full_batch = evidence.influences[0]
+        checks, influences, rates = _gather(plan, names, trainer, _AGAIN * observations, alpha, report)
+        failed = tuple(name for name in find_rejected(checks, alpha) if name in failed)
+    low, free, full_batch = max(one.bound(alpha / 2) for one in influences), rates.bound(alpha), influences[0]
     least, most = full_batch.noise_interval(alpha)
     multiplier = float(plan.multipliers()[0])
     return MechanismAudit(
@@ -164,40 +163,35 @@ def mechanism(
         influence_low=low,
         influence_low_nonparametric=free,
         scores=(full_batch.inside, full_batch.outside),
-        checks=evidence.checks,
+        checks=tuple(checks),
         failed=failed,
         notes=_notes(plan, names, observations),
         seconds=time.monotonic() - started,
     )
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """The results of one attempt."""
-
-    checks: tuple[Check, ...]
-    influences: tuple[influence.Influence, ...]
-    free: influence.ErrorRates
-
-
 def _gather(
     plan: Plan, names: Sequence[str] | None, trainer: Trainer, observations: int, alpha: float, report: Callable[[str], object]
-) -> _Evidence:
+) -> tuple[list[Check], list[influence.Influence], influence.ErrorRates]:
+    """Return the results of one attempt."""
     report("sensitivity to one example")
     wide, narrow = (_layout(plan, names, coordinates) for coordinates in (_COORDINATES, _SAMPLED_COORDINATES))
     found = add_prefix("SENS", sensitivity.checks(plan, narrow, trainer))
-    influences, free = [], None
-    known = ("all steps together", wide, correlated.probes(plan, wide, observations)) if isinstance(plan.noise, Correlated) else (
-        "full batch", wide, iter([_full_batch_probe(plan, wide, observations)])
-    )  # fmt: skip
-    for setting, places, probes in (known, ("sampled", narrow, iter([_sampled_probe(plan, narrow, observations)]))):
+    influences, free, together = [], None, isinstance(plan.noise, Correlated)
+    known: Iterable[Probe] = (
+        correlated.probes(plan, wide, observations) if together else [_full_batch_probe(plan, wide, observations)]
+    )
+    for setting, places, probes in (
+        ("all steps together" if together else "full batch", wide, known),
+        ("sampled", narrow, [_sampled_probe(plan, narrow, observations)]),
+    ):
         report(f"canaries, {setting}")
         parts = []
         for probe in probes:
             trace = trainer(probe)
-            if trace.drawn is None and (setting == "sampled" or isinstance(plan.noise, Correlated)):
+            if trace.drawn is None and (setting == "sampled" or together):
                 break
-            parts.append(correlated.combine(probe.plan, observe(probe, places, correlated.whiten(probe.plan, trace))))
+            parts.append(correlated.observe_all(probe, places, trace) if together else observe(probe, places, trace))
         if not parts:
             continue
         seen = parts[0] if len(parts) == 1 else correlated.join(parts)
@@ -212,7 +206,7 @@ def _gather(
         if trace.drawn is not None:
             found += add_prefix(f"SAMPLER, {setting}", sampler.checks(probe.plan, trace.drawn))
     assert free is not None
-    return _Evidence(tuple(found), tuple(influences), free)
+    return found, influences, free
 
 
 def _layout(plan: Plan, names: Sequence[str] | None, coordinates: int) -> Layout:

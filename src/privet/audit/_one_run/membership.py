@@ -58,8 +58,11 @@ class OneRunAudit(Certificate):
             f"{verdict(self.passed)}: ε ≤ {self.epsilon_claimed:.4g} claimed, at δ = {self.delta:g}.",
             "",
             f"Lower bounds on ε, each with confidence {self.confidence:g}, from {self.expected.canaries:,} canaries:",
-            _format_guesses("adversary who sees every step", self.white_box),
-            _format_guesses("adversary who sees the final model", self.black_box),
+            *(
+                f"- adversary who sees {part}: {found.epsilon:.3g} by counting, {found.epsilon_f_dp:.3g} assuming a Gaussian "
+                f"trade-off curve ({found.correct:,} of {found.guesses:,} guesses correct)"
+                for part, found in (("every step", self.white_box), ("the final model", self.black_box))
+            ),
             "For a mechanism with exactly the claimed ε, an ideal adversary would prove about "
             f"{self.expected.epsilon:.3g} by counting and {self.expected.epsilon_f_dp:.3g} by the trade-off curve: a single run "
             "reveals gross faults only.",
@@ -157,10 +160,3 @@ def simulate_ideal_attack(plan: Plan, number: int, *, confidence: float = 0.95, 
 
 def _epsilons(found: GuessBounds) -> tuple[float, float]:
     return found.epsilon, found.epsilon_f_dp
-
-
-def _format_guesses(adversary: str, found: GuessBounds) -> str:
-    return (
-        f"- {adversary}: {found.epsilon:.3g} by counting, {found.epsilon_f_dp:.3g} assuming a Gaussian trade-off curve "
-        f"({found.correct:,} of {found.guesses:,} guesses correct)"
-    )

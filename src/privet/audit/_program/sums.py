@@ -159,12 +159,10 @@ def _variants(batches: Sequence[Any]) -> Iterator[tuple[str, Any]]:
         if all(leaf.device.type == "cpu" and leaf.shape[1] for leaf in sequences.values()):
             # On other devices, an index that is out of range terminates the process.
             longest = 2 * max(flat[at].shape[1] for flat in (leaves, *others) for at in sequences)
-            yield "twice as long as any", changed({at: _repeat(leaf, longest) for at, leaf in sequences.items()})
-
-
-def _repeat(leaf: Tensor, length: int) -> Tensor:
-    times = [1, -(-length // leaf.shape[1]), *([1] * (leaf.dim() - 2))]
-    return leaf.repeat(times)[:, :length]
+            yield (
+                "twice as long as any",
+                changed({at: leaf[:, torch.arange(longest) % leaf.shape[1]] for at, leaf in sequences.items()}),
+            )
 
 
 def _is_number(leaf: object) -> bool:
