@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from privet.audit import Probe, Trace
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Faulty parts of a step; None for the correct one.
-
-    Args:
-        clip: (gradients, bound) → clipped sum.
-        deviation: σ·C → standard deviation of the noise.
-        noise: (generator, step, size) → standard normal numbers.
-        draw: (generator, step, N, q) → indices.
-        divided: (sum, batch size, expected batch size) → sum with a fault, before the division by the expected batch size.
-    """
-
-    clip: object = None
-    deviation: object = None
-    noise: object = None
-    draw: object = None
-    divided: object = None
 
 
 def clipped(gradients, bound):
@@ -39,21 +19,30 @@ def poisson(generator, step, examples, rate):
     return np.flatnonzero(generator.random(examples) < rate)
 
 
-def train(probe: Probe, fault: Fault = Fault()) -> Trace:
-    """DP-SGD with the flat rule, with all parameters concatenated in one vector."""
+def normal(generator, step, size):
+    return generator.standard_normal(size)
+
+
+def train(probe: Probe, *, clip=clipped, deviation=float, noise=normal, draw=poisson, divided=None) -> Trace:
+    """DP-SGD with the flat rule, with all parameters concatenated in one vector; parts of a step may be faulty.
+
+    Args:
+        clip: (gradients, bound) → clipped sum.
+        deviation: σ·C → standard deviation of the noise.
+        noise: (generator, step, size) → standard normal numbers.
+        draw: (generator, step, N, q) → indices.
+        divided: (sum, batch size, expected batch size) → sum with a fault, before the division by the expected batch size.
+    """
     plan, generator = probe.plan, np.random.default_rng()
     bound, size = plan.clipping.bound, sum(probe.sizes.values())
-    clip, draw = fault.clip or clipped, fault.draw or poisson
-    deviation = (fault.deviation or (lambda right: right))(plan.noise_multiplier * bound)
     released, drawn = [], []
     for step in range(plan.total_steps):
         indices = draw(generator, step, plan.examples, plan.sampling_rate)
         rows = probe.data.read(indices).double().numpy()
         with np.errstate(all="ignore"):
             total = clip(rows, bound)
-        normal = (fault.noise or (lambda g, _, n: g.standard_normal(n)))(generator, step, size)
-        total = total + deviation * normal
-        released.append(total if fault.divided is None else fault.divided(total, len(indices), plan.divisor))
+        total = total + deviation(plan.noise_multiplier * bound) * noise(generator, step, size)
+        released.append(total if divided is None else divided(total, len(indices), plan.divisor))
         drawn.append(indices)
     return Trace(probe.by_parameter(np.stack(released)), drawn)
 
@@ -75,13 +64,6 @@ def every_coordinate(gradients, bound):
 def in_halves(gradients, bound):
     middle = gradients.shape[1] // 2
     return np.concatenate([clipped(gradients[:, :middle], bound), clipped(gradients[:, middle:], bound)])
-
-
-def of_pairs(gradients, bound):
-    """Microbatches of two, clipped together: replacing an example changes the sum by 2C."""
-    return sum((clipped(gradients[i : i + 2].sum(0, keepdims=True), bound) for i in range(0, len(gradients), 2)), 0.0) + np.zeros(
-        gradients.shape[1]
-    )
 
 
 def without_care(gradients, bound):
@@ -115,38 +97,37 @@ def once_for_all_parameters(generator, step, size):
     return np.resize(generator.standard_normal(-(-size // 6)), size)
 
 
-FAULTS = {
-    "no noise": Fault(deviation=lambda right: 0.0),
-    "half the noise": Fault(deviation=lambda right: right / 2),
-    "a twentieth less noise": Fault(deviation=lambda right: 0.95 * right),
-    "variance for standard deviation": Fault(deviation=lambda right: right**2),
-    "standard deviation for variance": Fault(deviation=lambda right: right**0.5),
-    "noise for the mean on a sum": Fault(deviation=lambda right: right / 20),
-    "noise once per microbatch": Fault(deviation=lambda right: right * 2**0.5),
-    "a parameter without noise": Fault(noise=half_missing),
-    "first step without noise": Fault(noise=lambda g, step, n: g.standard_normal(n) * (step > 0)),
-    "a stream that is used twice": Fault(noise=reused),
-    "one number for all coordinates": Fault(noise=lambda g, step, n: np.full(n, g.standard_normal())),
-    "one stream for every parameter": Fault(noise=once_for_all_parameters),
-    "uniform noise": Fault(noise=lambda g, step, n: g.uniform(-(3**0.5), 3**0.5, n)),
-    "the mean is clipped": Fault(clip=of_mean),
-    "the sum is clipped": Fault(clip=of_sum),
-    "coordinates are clipped": Fault(clip=every_coordinate),
-    "each half is clipped to the whole bound": Fault(clip=in_halves),
-    "twice the bound": Fault(clip=lambda gradients, bound: clipped(gradients, 2 * bound)),
-    "nothing is clipped": Fault(clip=lambda gradients, bound: np.nan_to_num(gradients).sum(0)),
-    "NaN is summed": Fault(clip=without_care),
-    "divided by the number drawn": Fault(divided=lambda total, number, expected: total * expected / max(number, 1)),
-    "divided by something else": Fault(divided=lambda total, number, expected: total * 1.1),
-    "no noise on an empty draw": Fault(divided=lambda total, number, expected: total * (number > 0)),
-    "a shuffle": Fault(draw=shuffled),
-    "coins that are flipped once": Fault(draw=lambda g, step, n, q: np.flatnonzero(np.random.default_rng(1).random(n) < q)),
-    "coins that are flipped every other step": Fault(
-        draw=lambda g, step, n, q: np.flatnonzero(np.random.default_rng(step // 2).random(n) < q)
+TRAINERS = {
+    "no noise": partial(train, deviation=lambda right: 0.0),
+    "half the noise": partial(train, deviation=lambda right: right / 2),
+    "a twentieth less noise": partial(train, deviation=lambda right: 0.95 * right),
+    "variance for standard deviation": partial(train, deviation=lambda right: right**2),
+    "standard deviation for variance": partial(train, deviation=lambda right: right**0.5),
+    "noise for the mean on a sum": partial(train, deviation=lambda right: right / 20),
+    "noise once per microbatch": partial(train, deviation=lambda right: right * 2**0.5),
+    "a parameter without noise": partial(train, noise=half_missing),
+    "first step without noise": partial(train, noise=lambda g, step, n: g.standard_normal(n) * (step > 0)),
+    "a stream that is used twice": partial(train, noise=reused),
+    "one number for all coordinates": partial(train, noise=lambda g, step, n: np.full(n, g.standard_normal())),
+    "one stream for every parameter": partial(train, noise=once_for_all_parameters),
+    "uniform noise": partial(train, noise=lambda g, step, n: g.uniform(-(3**0.5), 3**0.5, n)),
+    "the mean is clipped": partial(train, clip=of_mean),
+    "the sum is clipped": partial(train, clip=of_sum),
+    "coordinates are clipped": partial(train, clip=every_coordinate),
+    "each half is clipped to the whole bound": partial(train, clip=in_halves),
+    "twice the bound": partial(train, clip=lambda gradients, bound: clipped(gradients, 2 * bound)),
+    "nothing is clipped": partial(train, clip=lambda gradients, bound: np.nan_to_num(gradients).sum(0)),
+    "NaN is summed": partial(train, clip=without_care),
+    "divided by the number drawn": partial(train, divided=lambda total, number, expected: total * expected / max(number, 1)),
+    "divided by something else": partial(train, divided=lambda total, number, expected: total * 1.1),
+    "no noise on an empty draw": partial(train, divided=lambda total, number, expected: total * (number > 0)),
+    "a shuffle": partial(train, draw=shuffled),
+    "coins that are flipped once": partial(train, draw=lambda g, step, n, q: poisson(np.random.default_rng(1), step, n, q)),
+    "coins that are flipped every other step": partial(
+        train, draw=lambda g, step, n, q: poisson(np.random.default_rng(step // 2), step, n, q)
     ),
-    "a fixed number": Fault(draw=lambda g, step, n, q: np.sort(g.choice(n, round(n * q), replace=False))),
-    "twice as many": Fault(draw=lambda g, step, n, q: poisson(g, step, n, min(1.0, 2 * q))),
-    "neighbours together": Fault(draw=blocks),
-    "with replacement": Fault(draw=lambda g, step, n, q: np.sort(g.integers(0, n, g.binomial(n, q)))),
+    "a fixed number": partial(train, draw=lambda g, step, n, q: np.sort(g.choice(n, round(n * q), replace=False))),
+    "twice as many": partial(train, draw=lambda g, step, n, q: poisson(g, step, n, min(1.0, 2 * q))),
+    "neighbours together": partial(train, draw=blocks),
+    "with replacement": partial(train, draw=lambda g, step, n, q: np.sort(g.integers(0, n, g.binomial(n, q)))),
 }  # fmt: skip
-TRAINERS = {name: partial(train, fault=fault) for name, fault in FAULTS.items()}

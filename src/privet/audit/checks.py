@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "ALPHA", "Certificate", "Check", "add_prefix", "bonferroni", "correlation_p_value", "count_p_value", "deterministic_check",
-    "find_rejected", "table", "two_sided_p_value", "variance_p_value", "verdict",
+    "find_rejected", "table", "two_sided_p_value", "variance_p_value",
 ]  # fmt: skip
 
 import json
@@ -99,10 +99,9 @@ class Certificate:
         """Return the result as one JSON object."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
-
-def verdict(passed: bool) -> str:
-    """Return the verdict as a word."""
-    return "PASSED" if passed else "FAILED"
+    @property
+    def _verdict(self) -> str:
+        return "PASSED" if self.passed else "FAILED"  # type: ignore[attr-defined]
 
 
 def table(checks: Iterable[Check], failed: Collection[str]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from privet.audit._mechanism import correlated, influence, noise, sampler, sensitivity
-from privet.audit.checks import ALPHA, Certificate, Check, add_prefix, find_rejected, table, verdict
+from privet.audit.checks import ALPHA, Certificate, Check, add_prefix, find_rejected, table
 from privet.audit.observations import observe
 from privet.audit.probe import Layout, Probe, ProbeData, Trainer, build_layout
 from privet.audit.production import train
@@ -84,7 +84,7 @@ class MechanismAudit(Certificate):
         inside, outside = self.scores
         confidence = f"with confidence 1 − {self.alpha:g}"
         return "\n".join([
-            f"{verdict(self.passed)}: ε ≥ {self.epsilon_lower_bound:.4g} shown, ε ≤ {self.epsilon_claimed:.4g} claimed, "
+            f"{self._verdict}: ε ≥ {self.epsilon_lower_bound:.4g} shown, ε ≤ {self.epsilon_claimed:.4g} claimed, "
             f"at δ = {self.delta:g}.",
             "",
             f"Lower bound on ε, {confidence}: {self.epsilon_lower_bound:.4g} from a normal fit (normality tested), "

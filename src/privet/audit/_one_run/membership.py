@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from privet.audit._one_run.canaries import add_example_canaries, add_gradient_canaries, log_likelihood_ratio
 from privet.audit._one_run.guesses import SHARES, GuessBounds, bounds
-from privet.audit.checks import Certificate, verdict
+from privet.audit.checks import Certificate
 from privet.audit.probe import Array
 from privet.clipping import Projected
 from privet.clipping.gep import refuse_anchors
@@ -55,7 +55,7 @@ class OneRunAudit(Certificate):
 
     def __str__(self) -> str:
         return "\n".join([
-            f"{verdict(self.passed)}: ε ≤ {self.epsilon_claimed:.4g} claimed, at δ = {self.delta:g}.",
+            f"{self._verdict}: ε ≤ {self.epsilon_claimed:.4g} claimed, at δ = {self.delta:g}.",
             "",
             f"Lower bounds on ε, each with confidence {self.confidence:g}, from {self.expected.canaries:,} canaries:",
             *(

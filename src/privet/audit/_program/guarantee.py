@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from privet.audit._mechanism.whitebox import MechanismAudit, mechanism
 from privet.audit._program import isolation, sums
 from privet.audit._program.program import AuditedProgram
-from privet.audit.checks import Certificate, Check, add_prefix, deterministic_check, find_rejected, table, verdict
+from privet.audit.checks import Certificate, Check, add_prefix, deterministic_check, find_rejected, table
 from privet.clipping import Flat
 from privet.collate import Collate
 from privet.errors import InvalidArgumentError, PrivetError
@@ -54,7 +54,7 @@ class GuaranteeCheck(Certificate):
         return not self.failed and self.mechanism.passed
 
     def __str__(self) -> str:
-        own = [f"{verdict(self.passed)}: model, loss and examples.", "", *table(self.checks, self.failed)]
+        own = [f"{self._verdict}: model, loss and examples.", "", *table(self.checks, self.failed)]
         return "\n".join([*own, "", "The plan's mechanism:", "", str(self.mechanism)])
 
     def to_dict(self) -> dict[str, Any]:
