@@ -223,7 +223,6 @@ def _full_batch_probe(plan: Plan, places: Layout, observations: int) -> Probe:
 
 
 def _most_steps(places: Layout, observations: int) -> int:
-    """Return the largest number of steps for these observations and parameters."""
     most = max(_CHEAP_STEPS, _PARAMETER_STEPS * observations // _OBSERVATIONS // len(places.sizes))
     return min(most, _MOST_STEPS)
 

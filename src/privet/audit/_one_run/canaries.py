@@ -198,7 +198,6 @@ class _ExampleAttack(_Attack):
         return np.asarray(torch.cat(found).nan_to_num(0.0).cpu().numpy())
 
     def final(self) -> Array:
-        """Return the score of each canary from the final model, (m,)."""
         return np.nan_to_num(self._before - self._losses())
 
     def _losses(self) -> Array:
@@ -221,7 +220,6 @@ class _GradientAttack(_Attack):
         return np.asarray((contributed * (released["canaries"] - contributed / 2)).numpy())
 
     def final(self) -> Array:
-        """Return the score of each canary from the final model, (m,)."""
         return -self._parameters["canaries"].detach()[0].double().numpy()
 
 
