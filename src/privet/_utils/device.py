@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["check_device"]
-
 import torch
 
 from privet.errors import InvalidArgumentError

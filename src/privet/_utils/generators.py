@@ -6,8 +6,6 @@ generators of a data set are seeded anew for every example, from secret numbers.
 
 from __future__ import annotations
 
-__all__ = ["find_generators", "preserve_held", "seed_held"]
-
 import functools
 import random
 import types

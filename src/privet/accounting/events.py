@@ -2,27 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ADJACENCIES",
-    "MULTIPLIER_RANGE",
-    "BallsInBinsEvent",
-    "EpsilonDeltaEvent",
-    "Event",
-    "FixedSizeEvent",
-    "LaplaceEvent",
-    "RandomizedResponseEvent",
-    "Release",
-    "ShuffledEvent",
-    "TruncatedPoissonEvent",
-    "as_if_poisson",
-    "check_query",
-    "combined",
-    "epochs",
-    "merge",
-    "round_finely",
-    "round_multipliers_down",
-]
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

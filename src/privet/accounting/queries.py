@@ -2,24 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ACCOUNTANTS",
-    "DEFAULT_ACCOUNTANT",
-    "DIRECTIONS",
-    "accountants_of",
-    "as_accounted",
-    "check_covered",
-    "composed_delta",
-    "composed_deltas",
-    "composed_epsilon",
-    "composed_multiplier",
-    "epsilon",
-    "noise_multiplier",
-    "parallel_epsilon",
-    "resolution",
-    "steps",
-]
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

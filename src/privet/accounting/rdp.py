@@ -11,20 +11,6 @@ so the integral is one-dimensional, and the trapezoidal rule converges exponenti
 
 from __future__ import annotations
 
-__all__ = [
-    "LARGEST_MOMENT",
-    "ORDERS",
-    "Array",
-    "covers",
-    "curve",
-    "divergences",
-    "epsilon",
-    "moments_epsilon",
-    "release_curve",
-    "to_epsilon",
-    "without_replacement",
-]
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

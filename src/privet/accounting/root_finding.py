@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_STEPS", "largest_count", "smallest_multiplier"]
-
 import math
 from collections.abc import Callable
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["format_percent_down", "format_percent_up", "format_up", "round_down", "round_up"]
-
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 

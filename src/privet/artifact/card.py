@@ -5,8 +5,6 @@ Layout: Mitchell et al. 2019, "Model cards for model reporting". The metadata ar
 
 from __future__ import annotations
 
-__all__ = ["PublicMetric", "format_card"]
-
 import functools
 import json
 import math

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "Architecture", "GuaranteeSummary", "ModelDescription"]
-
 import json
 import math
 import re

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMATS", "choose_format", "export_module"]
-
 import contextlib
 import logging
 import warnings

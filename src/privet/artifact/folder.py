@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FOLDER", "find_folder", "find_weights", "load_module", "read_description", "write_folder", "write_weights"]
-
 import hashlib
 from pathlib import Path
 

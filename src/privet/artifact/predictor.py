@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ENDINGS", "Predictions", "Predictor", "check_ending", "list_columns", "load", "write_predictions"]
-
 import csv
 import importlib
 import io

@@ -10,8 +10,6 @@ optionally `plan`, each of scope "module". Then `pytest -m guarantee` runs the t
 
 from __future__ import annotations
 
-__all__ = ["test_mechanism", "test_model"]
-
 import pytest
 
 from privet.audit._mechanism import whitebox

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ALPHA", "Certificate", "Check", "add_prefix", "bonferroni", "correlation_p_value", "count_p_value", "deterministic_check",
-    "find_rejected", "table", "two_sided_p_value", "variance_p_value",
-]  # fmt: skip
-
 import json
 import math
 from collections.abc import Collection, Iterable, Sequence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["hold_rounds"]
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

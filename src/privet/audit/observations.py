@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Mask", "Noise", "Observations", "observe", "rules_per_step", "unit_deviations"]
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,11 +5,6 @@ Enable it in conftest.py with `pytest_plugins = ["privet.audit.plugin"]`; the te
 
 from __future__ import annotations
 
-__all__ = [
-    "audited", "batch", "certificate", "collate", "dataset", "loss_fn", "model", "observations", "plan", "probe_batch",
-    "pytest_addoption", "pytest_configure", "pytest_terminal_summary", "subject",
-]  # fmt: skip
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -6,10 +6,6 @@ of a release is noise.
 
 from __future__ import annotations
 
-__all__ = [
-    "Array", "Layout", "LinearModel", "Probe", "ProbeData", "Trace", "Trainer", "build_layout", "most_influential", "slices",
-]  # fmt: skip
-
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence

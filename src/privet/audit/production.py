@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ReleaseRecorder", "output_of", "record_releases", "train"]
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any

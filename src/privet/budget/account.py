@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "KIND", "Account", "Share", "replay"]
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial

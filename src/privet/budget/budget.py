@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Budget"]
-
 import contextlib
 import secrets
 from collections.abc import Iterator

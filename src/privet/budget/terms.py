@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PLANS", "Terms"]
-
 import math
 from dataclasses import dataclass, fields
 from typing import Any

@@ -6,8 +6,6 @@ example together, and the noise is scaled to it alone.
 
 from __future__ import annotations
 
-__all__ = ["BOUND_RANGE", "NOT_ROUNDING", "NO_TIES", "NormRule", "Rule", "check_bound", "check_scale", "round_weights"]
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ guarantee raise a `TypeError` that says what to do instead.
 
 from __future__ import annotations
 
-__all__ = ["BatchSlice", "ClippedSum"]
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

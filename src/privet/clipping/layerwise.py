@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SPLITS", "Layerwise", "Patterns", "split_names"]
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PSAC", "PSASC", "Automatic", "Flat", "Global", "Normalize", "Unclipped", "unbounded"]
-
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
 

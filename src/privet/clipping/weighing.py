@@ -7,8 +7,6 @@ the declared sensitivity. Synthetic norms show most mistakes before the first st
 
 from __future__ import annotations
 
-__all__ = ["check_rule", "read_scales", "split_groups", "weigh"]
-
 from collections.abc import Mapping, Sequence
 
 import torch

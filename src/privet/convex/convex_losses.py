@@ -5,8 +5,6 @@ A model has scores θ·x, (K,) per example. All constants are for rows of featur
 
 from __future__ import annotations
 
-__all__ = ["ConvexLoss", "Huber", "Logistic"]
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

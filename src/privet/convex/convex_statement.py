@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ConvexGuarantee", "state_guarantee"]
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["fit"]
-
 from pathlib import Path
 
 import torch

@@ -6,8 +6,6 @@ suffices, is followed by a method whose number of iterations is known in advance
 
 from __future__ import annotations
 
-__all__ = ["PerturbedObjective", "bound_rows", "minimise", "read_rows", "rounding_error"]
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ObjectivePerturbation", "OutputPerturbation", "Perturbation"]
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

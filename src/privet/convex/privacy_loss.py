@@ -16,8 +16,6 @@ then a Lipschitz function of θ with a Lipschitz inverse, and densities change b
 
 from __future__ import annotations
 
-__all__ = ["composed_delta", "composed_epsilon"]
-
 import math
 
 import numpy as np

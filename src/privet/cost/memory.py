@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["peak_elsewhere", "peak_is_measurable", "peak_of"]
-
 import importlib
 import os
 import subprocess

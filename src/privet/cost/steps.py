@@ -6,8 +6,6 @@ that alternate alike.
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "TimedStep", "alternating", "paired_ratio", "step_of"]
-
 import copy
 import statistics
 import time

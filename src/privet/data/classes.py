@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["UNDECLARED", "Declaration", "describe_classes", "parse_classes", "require_targets"]
-
 import csv
 from collections.abc import Sequence
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DataSet", "public_split", "to_tensors"]
-
 from dataclasses import dataclass
 
 import numpy as np

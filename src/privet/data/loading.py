@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["catalogue", "fetch", "load", "published_sets"]
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Training and prediction use the same functions; `model.json` records which one, 
 
 from __future__ import annotations
 
-__all__ = ["Pixels", "Preprocessing", "Standardised", "Unchanged", "preprocessing_from_dict"]
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BINS", "BinTable", "class_wise", "equal_mass", "equal_width", "tabulate", "to_plain", "top_label"]
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

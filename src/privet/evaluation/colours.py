@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BLUE", "GREEN", "INK", "ORANGE", "PAPER", "PURPLE", "RULE", "SERIES"]
-
 from typing import Final
 
 INK: Final = "#1c1d21"

@@ -6,8 +6,6 @@ contribution, and with it the noise for neighbours that differ by an added or re
 
 from __future__ import annotations
 
-__all__ = ["HeldOutEstimate", "Scores", "classification_scores", "estimate", "regression_scores", "score_entries"]
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bootstrap_interval", "noisy_interval", "wilson_interval"]
-
 import math
 from collections.abc import Callable
 from statistics import NormalDist

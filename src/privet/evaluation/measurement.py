@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["evaluate", "evaluate_regression"]
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

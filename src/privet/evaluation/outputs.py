@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LabelledExamples", "iterate_outputs"]
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol

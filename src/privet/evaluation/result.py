@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Evaluation", "GroupAccuracy", "Intervals", "RegressionEvaluation"]
-
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields

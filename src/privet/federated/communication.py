@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Communication", "Volume", "downloaded", "uploaded"]
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import groupby

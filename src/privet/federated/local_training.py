@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Gradient", "LocalSteps", "train_locally"]
-
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from functools import partial

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["checked", "message", "sum_messages"]
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

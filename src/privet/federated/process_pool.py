@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ProcessPool"]
-
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace

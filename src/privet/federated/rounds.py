@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Population", "Round", "contribution", "no_contributions"]
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol

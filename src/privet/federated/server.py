@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CohortSummer", "Cohorts", "Federated"]
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Simulation"]
-
 import operator
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence

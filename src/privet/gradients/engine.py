@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "METHODS",
-    "Clipper",
-    "Engine",
-    "RunningSum",
-    "clipped_sum",
-    "empty_sum",
-    "per_example_gradients",
-    "per_example_norms",
-    "tapes",
-]
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -20,8 +20,6 @@ What modules, hooks and the loss hold is followed through `_DEPTH` containers an
 
 from __future__ import annotations
 
-__all__ = ["Guard", "data_pointer"]
-
 import contextlib
 import functools
 import operator

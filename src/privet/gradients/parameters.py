@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["list_modules", "refuse_inference_mode", "trainable"]
-
 import torch
 from torch import nn
 

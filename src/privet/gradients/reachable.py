@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "MISSING",
-    "find_user_classes",
-    "is_user_code",
-    "is_user_function",
-    "list_parts",
-    "read_attributes",
-    "read_bindings",
-    "read_cell",
-    "refuse_scripts",
-]
-
 import dis
 import functools
 import os

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FlowerPopulation", "ask_nodes", "client_app"]
-
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

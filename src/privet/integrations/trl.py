@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PrivateSFTTrainer"]
-
 import contextlib
 import copy
 import logging

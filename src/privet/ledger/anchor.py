@@ -7,8 +7,6 @@ back, or is a copy of a ledger that continued elsewhere.
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "move_anchor", "open_anchor", "verify_anchor"]
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["answer_query", "bounded_sum"]
-
 from collections.abc import Callable
 
 import torch

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["WHAT", "History", "Machine", "read_history", "replay"]
-
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ acknowledged and is dropped; a last line that only lacks its newline counts. Any
 
 from __future__ import annotations
 
-__all__ = ["Chain", "Content", "Journal", "Record", "read"]
-
 import contextlib
 import errno
 import hashlib

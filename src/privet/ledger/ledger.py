@@ -8,8 +8,6 @@ reserved in the same way, and its answer is recorded too, so that it can be read
 
 from __future__ import annotations
 
-__all__ = ["BLOCK", "Ledger"]
-
 import os
 import secrets
 from collections import deque

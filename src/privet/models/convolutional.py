@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CNN_SMALLEST_SIDE", "EDGES_SMALLEST_SIDE", "TANH_CNN_SMALLEST_SIDE", "OrientedEdges", "cnn", "edge_cnn", "tanh_cnn"]
-
 import math
 from collections import OrderedDict
 

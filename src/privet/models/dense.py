@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BoundedLinear", "activation_layer", "bounded_linear", "count_windows", "linear", "logistic", "mlp", "pooling_layer",
-    "regression_mlp", "zero_linear",
-]  # fmt: skip
-
 import math
 from collections import OrderedDict
 

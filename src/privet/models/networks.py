@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FOR_TABLES", "NAMES", "Network", "build", "check_task", "is_pretrained"]
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

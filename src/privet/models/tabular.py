@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["TableNetwork", "table"]
-
 import math
 from collections.abc import Sequence
 

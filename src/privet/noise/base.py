@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NoiseMechanism", "Participation"]
-
 from abc import ABC
 from dataclasses import dataclass
 from typing import Any, ClassVar

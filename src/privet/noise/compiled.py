@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["IN_TORCH", "Arithmetic", "agree", "arithmetic"]
-
 import ctypes
 import functools
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DEVIATIONS", "Gaussian", "release"]
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Draw", "PastNoise", "Piece", "cells_log2"]
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence

@@ -6,8 +6,6 @@ A block is refilled before it is passed on again, so no number is used twice, an
 
 from __future__ import annotations
 
-__all__ = ["Prefetcher"]
-
 import os
 import threading
 import weakref

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-__all__ = ["add_noise", "box_muller"]
-
 import math
 
 import torch

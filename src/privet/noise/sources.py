@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BLOCK", "ROOM", "SOURCES", "FastSource", "FixedSource", "Keystream", "SecureSource", "Source"]
-
 import functools
 import math
 import os

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Token"]
-
 import os
 
 from privet._utils.unique import Unique

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AdamBC", "noise_deviations"]
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

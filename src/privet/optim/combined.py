@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Combined"]
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

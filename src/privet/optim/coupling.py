@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["coupled_learning_rate", "scheduled_learning_rate"]
-
 import torch
 
 from privet.errors import InvalidArgumentError, count

@@ -8,8 +8,6 @@ standard deviation on the sum is B·√(D/η), which times η/B is √(D·η). S
 
 from __future__ import annotations
 
-__all__ = ["SGLD", "GaussianPrior", "sgld_learning_rates", "sgld_noise"]
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

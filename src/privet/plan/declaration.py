@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Declaration"]
-
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self

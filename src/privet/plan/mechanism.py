@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Epochs", "PrivacyMechanism", "check_own", "check_type", "epochs"]
-
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress

@@ -6,8 +6,6 @@ so they always agree. Settings that do not change the guarantee (physical batch 
 
 from __future__ import annotations
 
-__all__ = ["JsonForm", "Plan"]
-
 import json
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self

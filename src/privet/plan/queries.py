@@ -5,8 +5,6 @@ A query is one Gaussian mechanism: a sum of bounded contributions, one per entry
 
 from __future__ import annotations
 
-__all__ = ["ClassCounts", "Holdout", "Query"]
-
 from dataclasses import dataclass
 from typing import ClassVar, Self
 

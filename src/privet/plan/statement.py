@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["build_guarantee"]
-
 import math
 from collections.abc import Iterable
 

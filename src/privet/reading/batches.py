@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "EXAMPLE",
-    "UNREADABLE",
-    "BatchDataset",
-    "Group",
-    "PhysicalBatch",
-    "check_dataset",
-    "check_map_style",
-    "group_examples",
-    "move_groups",
-    "read_each",
-    "split",
-]
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass

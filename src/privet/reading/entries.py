@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Piece", "Positions", "check_distinct", "iter_pieces"]
-
 from collections.abc import Hashable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ExampleReader", "TensorTable", "build_table", "join_rows", "physical_batches", "ungroup"]
-
 import signal
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass

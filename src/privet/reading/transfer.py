@@ -5,8 +5,6 @@ torch transfers each tensor in a separate shared file; a batch with many lengths
 
 from __future__ import annotations
 
-__all__ = ["Packed", "find_unsendable", "pack"]
-
 import io
 import pickle
 import warnings

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Variation", "find_variation", "write"]
-
 import hashlib
 import json
 import math

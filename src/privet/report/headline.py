@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Estimate", "KeyNumber", "attack_limit", "describe_neighbours", "headline", "list_estimates", "list_numbers",
-    "list_released",
-]  # fmt: skip
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "format_bytes", "format_duration", "format_epsilon", "format_measurement", "format_percent", "format_power_of_ten",
-    "format_value",
-]  # fmt: skip
-
 import math
 from decimal import Decimal
 from typing import Any

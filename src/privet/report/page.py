@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PageTable", "noted", "render_page", "render_template", "to_markup", "write"]
-
 import functools
 import math
 import re

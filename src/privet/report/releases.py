@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Release", "ReleaseStatus", "list_releases"]
-
 import math
 import tomllib
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Measurement", "Run", "Status", "StoredGuarantee", "T", "read"]
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["flatten", "list_defaults"]
-
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 

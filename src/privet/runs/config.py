@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AVERAGES", "OPTIMIZERS", "Build", "Setup"]
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -6,8 +6,6 @@ status.json.
 
 from __future__ import annotations
 
-__all__ = ["ConvexOutcome", "describe_data", "fit_and_write"]
-
 import json
 import math
 import time

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KEY", "Division", "divide", "new_key", "sizes"]
-
 import secrets
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ The files are those of `privet.runs.run`, and communication.json. Lines of metri
 
 from __future__ import annotations
 
-__all__ = ["FederatedSetup"]
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LOST", "adopt_priors", "check_queries", "count_classes", "release_estimate"]
-
 from typing import Any
 
 import numpy as np

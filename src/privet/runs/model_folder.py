@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["describe_task", "write_described", "write_model"]
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

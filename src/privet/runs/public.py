@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DEAD_LEAVES", "load_public"]
-
 import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset

@@ -9,11 +9,6 @@ With an optimizer that samples from a posterior, also samples.safetensors.
 
 from __future__ import annotations
 
-__all__ = [
-    "RESAMPLES", "TRAINERS", "Logger", "Outcome", "add_data_facts", "foresee", "measure_on_test", "read_setup", "resume", "start",
-    "state", "write_results",
-]  # fmt: skip
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "AdjustedCrossEntropy",
-    "Task",
-    "cross_entropy",
-    "normalise_priors",
-    "number_features",
-    "scale_targets",
-    "squared_error",
-    "task_of",
-]
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

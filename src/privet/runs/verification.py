@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Verified", "VerifiedFit", "verify"]
-
 from dataclasses import dataclass
 from pathlib import Path
 

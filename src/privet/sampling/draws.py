@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Indices", "below", "binomial", "distinct", "permutation", "uniform"]
-
 from functools import lru_cache
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FixedSize", "FullBatch"]
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar

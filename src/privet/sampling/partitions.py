@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BallsInBins", "FixedOrder", "Shuffle"]
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

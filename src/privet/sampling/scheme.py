@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ByEpoch", "Scheme", "check_declared", "check_size"]
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping

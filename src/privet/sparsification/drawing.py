@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Masks", "Selection", "Shapes", "keep_largest", "split", "total"]
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Random", "Ranked", "Sparsification", "Timetable"]
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

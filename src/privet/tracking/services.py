@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SINKS", "MLflow", "TensorBoard", "WandB", "make_sink", "open_sinks"]
-
 import importlib.util
 import json
 import time

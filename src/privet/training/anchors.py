@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Anchors"]
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

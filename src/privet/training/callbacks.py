@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["METRICS", "POINTS", "TIMES", "Callback", "MetricsFile", "Observers", "ProgressBar", "Step", "learning_rate"]
-
 import json
 import math
 import sys

@@ -6,8 +6,6 @@ a random source, so a resumed run draws fresh randomness. The last two are kept.
 
 from __future__ import annotations
 
-__all__ = ["CorruptCheckpointError", "Stateful", "latest", "load", "read", "save", "save_first"]
-
 import pickle
 import warnings
 import zipfile

@@ -2,25 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "KnowsNoise",
-    "check_arguments",
-    "check_average",
-    "check_fresh_optimizer",
-    "check_one_process",
-    "check_optimizer",
-    "check_plan_suits",
-    "check_same_parameters",
-    "check_scheduler",
-    "choose_physical_batch_size",
-    "is_blank",
-    "list_leaves",
-    "note_kinds",
-    "note_members",
-    "note_modules",
-    "wrapped",
-]
-
 import functools
 import inspect
 import math

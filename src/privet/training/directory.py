@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "LEDGER", "OWN_FILES", "PLAN", "STATUS", "Storage", "check_empty", "check_plan", "claim", "forget", "holds_run", "prepare",
-    "read_plan", "write_status",
-]  # fmt: skip
-
 import json
 import math
 import time

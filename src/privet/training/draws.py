@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DrawReader", "Reading"]
-
 import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass

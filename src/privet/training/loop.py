@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Loop", "StepError", "hold_signals", "raise_hidden", "sum_gradients"]
-
 import contextlib
 import os
 import signal

@@ -7,11 +7,6 @@ key that is in it too. Who can read it can test a guess of all compared entries 
 
 from __future__ import annotations
 
-__all__ = [
-    "FINGERPRINT", "MANIFEST", "Parts", "check", "describe", "digest_data", "fingerprint", "frozen_digest", "frozen_parameters",
-    "name_of", "read", "to_files",
-]  # fmt: skip
-
 import hashlib
 import hmac
 import json

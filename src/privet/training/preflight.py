@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["COMPUTED_FROM_PUBLIC_INPUT", "NOT_PROBED", "RUNS_UNCOMPILED", "SHAPES_WERE_READ", "Preflight", "couples", "remembers"]
-
 import traceback
 import warnings
 from collections.abc import Hashable, Sequence

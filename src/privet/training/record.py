@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RunRecorder"]
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,10 +5,6 @@ All of it is computed from released values, so it is public and may be saved. Th
 
 from __future__ import annotations
 
-__all__ = [
-    "ChangedTensors", "ClippingState", "MaskState", "MasterWeights", "PastIterates", "TrainingState", "advance_parametrizations",
-]  # fmt: skip
-
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Training"]
-
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

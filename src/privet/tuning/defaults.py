@@ -23,8 +23,6 @@ docs/results/defaults.md.
 
 from __future__ import annotations
 
-__all__ = ["Defaults", "choose_defaults", "choose_learning_rate", "choose_model", "choose_regularisation"]
-
 import math
 from dataclasses import dataclass, replace
 

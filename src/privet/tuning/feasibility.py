@@ -14,8 +14,6 @@ section 3).
 
 from __future__ import annotations
 
-__all__ = ["HOPELESS", "WEAK", "Feasibility", "assess", "find_simpler_model", "format_signal"]
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Setting", "diagonal"]
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PaidScore", "PublicScore", "S", "Score", "TrialResult", "calibrate_search", "search", "state_search"]
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ not be secret: gradients are averaged over an example's views before clipping, f
 
 from __future__ import annotations
 
-__all__ = ["AUGMENTATIONS", "augmentation", "flip", "shift"]
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Array", "basic", "strong"]
-
 import math
 from collections.abc import Sequence
 

@@ -12,8 +12,6 @@ Source:
 
 from __future__ import annotations
 
-__all__ = ["epsilon", "interval"]
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

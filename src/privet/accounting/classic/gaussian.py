@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-__all__ = ["epsilon", "hide_rounding", "limit_epsilon", "log_delta", "mu"]
-
 import math
 from collections.abc import Sequence
 

@@ -13,8 +13,6 @@ Source:
 
 from __future__ import annotations
 
-__all__ = ["amplify", "covers", "delta", "epsilon", "largest_loss", "replacement_epsilon", "replacement_log_delta"]
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -7,8 +7,6 @@ releases an upper bound that ignores amplification.
 
 from __future__ import annotations
 
-__all__ = ["delta_of", "epsilon_of", "largest_rho", "noise_multiplier", "rho"]
-
 import math
 from collections.abc import Iterable
 

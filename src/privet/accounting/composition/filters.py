@@ -7,8 +7,6 @@ the first release, add up even under adaptive choices.
 
 from __future__ import annotations
 
-__all__ = ["divergence", "filter_order", "filtered_epsilon", "is_filterable"]
-
 import math
 from collections.abc import Iterable
 

@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "gaussian_deviation",
-    "gaussian_deviation_classical",
-    "gaussian_epsilon",
-    "laplace_delta",
-    "laplace_epsilon",
-    "laplace_scale",
-]
-
 import math
 
 from privet.accounting.classic import gaussian

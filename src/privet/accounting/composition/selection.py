@@ -7,18 +7,6 @@ orders in `rdp.ORDERS`.
 
 from __future__ import annotations
 
-__all__ = [
-    "PoissonTrials",
-    "SelectionGuarantee",
-    "TrialDistribution",
-    "TruncatedNegativeBinomial",
-    "curve",
-    "epsilon",
-    "geometric",
-    "logarithmic",
-    "total_epsilon",
-]
-
 import json
 import math
 from abc import ABC, abstractmethod

@@ -18,8 +18,6 @@ A file looks like this:
 
 from __future__ import annotations
 
-__all__ = ["MECHANISMS", "Composition", "parse_composition", "read_composition"]
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path

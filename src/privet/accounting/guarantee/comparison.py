@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Comparison", "ComparisonRow", "compare"]
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ accountant, assumed and actual sampling, and exclusions. The threat model is: wo
 
 from __future__ import annotations
 
-__all__ = ["LIBRARIES", "NOT_COVERED", "Guarantee", "Statement", "explain_meaning", "find_versions", "promise_for"]
-
 import functools
 import importlib.metadata
 import json

@@ -6,21 +6,6 @@ bounds f from below; many pairs together approximate f closely, on the safe side
 
 from __future__ import annotations
 
-__all__ = [
-    "NO_PRIVACY",
-    "Array",
-    "Meaning",
-    "PrivacyProfile",
-    "advantage",
-    "bayes_risk",
-    "false_negative_rate",
-    "from_dict",
-    "interpret",
-    "meaning",
-    "profile",
-    "true_positive_rate",
-]
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SOUND_FROM", "TOLERANCE", "Verification", "dp_accounting_epsilon", "to_dp_event", "verify_epsilon"]
-
 import importlib.metadata
 import math
 from collections.abc import Iterable

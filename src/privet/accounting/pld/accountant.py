@@ -7,8 +7,6 @@ aliasing along the way increases ε; only the rounding of the elementary functio
 
 from __future__ import annotations
 
-__all__ = ["delta", "deltas", "epsilon", "grid_width"]
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

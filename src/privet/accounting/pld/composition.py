@@ -20,8 +20,6 @@ Source:
 
 from __future__ import annotations
 
-__all__ = ["Builder", "Composer", "Integers", "smoothing", "sums_beyond"]
-
 import math
 import threading
 from collections import OrderedDict

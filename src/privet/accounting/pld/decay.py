@@ -9,8 +9,6 @@ before the frequencies end at which the distances between nodes show.
 
 from __future__ import annotations
 
-__all__ = ["INTERVALS", "edges", "first_interval", "log_bounds", "numbers", "uniform_masses"]
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Array", "Losses", "Nodes", "connect_dots", "nodes", "redistribute", "regrid"]
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -10,8 +10,6 @@ The examples of a step share the directions, so averaging the densities (a mixtu
 
 from __future__ import annotations
 
-__all__ = ["largest_sensitivity", "poisson"]
-
 import math
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["decays", "log_moments", "losses", "own_nodes"]
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -6,8 +6,6 @@ of the composition approximately.
 
 from __future__ import annotations
 
-__all__ = ["LOWEST_FOUND", "Forecast", "Moments", "first_grids", "forecast"]
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["INSTALL", "check_installed", "is_dp_accounting_installed", "truncated_poisson"]
-
 import importlib.util
 import math
 from collections.abc import Iterable

@@ -6,8 +6,6 @@ beyond the two centres share the extreme losses. A Poisson sample at rate q has 
 
 from __future__ import annotations
 
-__all__ = ["bounded", "bounded_nodes", "laplace", "laplace_nodes", "responses"]
-
 import math
 from collections.abc import Sequence
 

@@ -21,8 +21,6 @@ Source:
 
 from __future__ import annotations
 
-__all__ = ["losses", "spread"]
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -12,8 +12,6 @@ is a difference of normal distribution functions.
 
 from __future__ import annotations
 
-__all__ = ["Array", "bounds", "poisson", "span", "spread", "without_replacement"]
-
 import math
 from functools import lru_cache
 from typing import NamedTuple

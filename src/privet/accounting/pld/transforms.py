@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LEAST", "Grid", "Spectrum", "Transforms", "decay", "kernel", "log_shares", "log_transforms", "tilt_masses", "tilted"]
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["join", "observe_all", "probes"]
-
 from collections.abc import Iterator
 from dataclasses import replace
 

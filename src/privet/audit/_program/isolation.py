@@ -6,8 +6,6 @@ was written for. These checks also find what isolation cannot prevent, such as a
 
 from __future__ import annotations
 
-__all__ = ["isolation_checks"]
-
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress

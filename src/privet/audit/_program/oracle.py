@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SHRINK", "distance", "gradients_of_each", "norms_of", "size", "weighted_sum"]
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any

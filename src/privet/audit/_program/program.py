@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AuditedProgram", "cast", "seeded"]
-
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress

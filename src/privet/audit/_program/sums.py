@@ -5,8 +5,6 @@ Each raises `UnsupportedModelError` if training would refuse the program.
 
 from __future__ import annotations
 
-__all__ = ["noise_checks", "oracle_checks", "sensitivity_checks"]
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

@@ -2,23 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "PIP_DOWNLOAD",
-    "ChecksumError",
-    "DataUnavailableError",
-    "Place",
-    "T",
-    "debian_files",
-    "decompress",
-    "download",
-    "get_from_first",
-    "only_file",
-    "require_digest",
-    "run_tool",
-    "wheel_member",
-    "wheel_members",
-]  # fmt: skip
-
 import gzip
 import hashlib
 import io

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["A", "Published", "cache_file", "fetch", "load"]
-
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

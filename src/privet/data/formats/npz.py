@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["load_npz", "read_arrays"]
-
 import lzma
 import struct
 import tokenize
@@ -14,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.classes import UNDECLARED, Declaration, describe_classes, parse_classes, require_targets
+from privet.data.classes import Declaration, describe_classes, parse_classes, require_targets
 from privet.data.dataset import DataSet, to_tensors
 from privet.data.preprocessing import Pixels, Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError
 from privet.tables import Classification
-from privet.tables.cells import to_cells, to_number
+from privet.tables.cells import UNDECLARED, to_cells, to_number
 
 _TRAIN, _TEST = ("x_train", "y_train"), ("x_test", "y_test")
 _ALLOWED_KEYS = (set(_TRAIN), {*_TRAIN, *_TEST})

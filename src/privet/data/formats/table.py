@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["describe_source", "load_table", "without_schema"]
-
 import shlex
 from pathlib import Path
 

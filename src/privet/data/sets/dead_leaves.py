@@ -5,8 +5,6 @@ Source: the dead leaves model, as in Baradad et al. 2021, "Learning to see by lo
 
 from __future__ import annotations
 
-__all__ = ["DEVIATION", "MEAN", "dead_leaves"]
-
 import math
 
 import torch

@@ -5,8 +5,6 @@ Source: Alpaydin & Kaynak 1998, "Optical recognition of handwritten digits", the
 
 from __future__ import annotations
 
-__all__ = ["DIGITS"]
-
 import numpy as np
 
 from privet.data.dataset import public_split

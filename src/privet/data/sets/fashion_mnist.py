@@ -6,8 +6,6 @@ algorithms".
 
 from __future__ import annotations
 
-__all__ = ["FASHION_MNIST"]
-
 from pathlib import Path
 
 from privet.data.download.packages import Place, debian_files, download

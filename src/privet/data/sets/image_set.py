@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["IDX_FILES", "MOST_BYTES", "Arrays", "ImageSet", "decode_idx", "encode_idx", "from_idx"]
-
 import math
 import struct
 from collections.abc import Callable

@@ -5,8 +5,6 @@ Source: LeCun, Cortes & Burges, "The MNIST database of handwritten digits".
 
 from __future__ import annotations
 
-__all__ = ["MNIST", "load_arrays"]
-
 import gzip
 import io
 import pickle

@@ -11,19 +11,6 @@ product of the sum, gradients that the Jacobian cancels would be rounded before.
 
 from __future__ import annotations
 
-__all__ = [
-    "ConcatenatedLinearGrads",
-    "DerivedGrad",
-    "DisjointGrads",
-    "GroupedGrad",
-    "SummedGrads",
-    "TiedEmbeddingGrads",
-    "group_rows",
-    "is_disjoint",
-    "pull_back",
-    "sum_grads",
-]
-
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -9,19 +9,6 @@ Axes of physical tensors: B examples first, then the dimensions that one example
 
 from __future__ import annotations
 
-__all__ = [
-    "SEQUENCES",
-    "NestedTransformError",
-    "check_not_nested",
-    "get_unwrapped",
-    "is_batched",
-    "is_leaf",
-    "is_wrapped",
-    "list_leaves",
-    "run_on_physical_batch",
-    "vectorise",
-]
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

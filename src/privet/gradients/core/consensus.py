@@ -8,8 +8,6 @@ forms its own group.
 
 from __future__ import annotations
 
-__all__ = ["SplitError", "agree", "agree_on_kinds"]
-
 from collections.abc import Hashable, Sequence
 
 import torch

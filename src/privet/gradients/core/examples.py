@@ -2,26 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Examples",
-    "Flat",
-    "context_objects",
-    "count_examples",
-    "flat_signature",
-    "flatten",
-    "is_per_example",
-    "is_stackable",
-    "list_children",
-    "select_examples",
-    "signature",
-    "split_batch",
-    "split_rows",
-    "stack",
-    "stack_flat",
-    "to_device",
-    "unflatten",
-]
-
 import functools
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

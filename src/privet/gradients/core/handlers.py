@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "HANDLERS",
-    "OPERATORS",
-    "Handler",
-    "Rule",
-    "has_operators",
-    "register_handler",
-]
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Loss",
-    "LossFunction",
-    "backpropagate",
-    "begin_graph",
-    "check_loss_function",
-    "check_losses",
-    "create_node",
-    "is_older",
-    "iter_nodes",
-]
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

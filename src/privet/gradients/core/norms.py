@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CACHE",
-    "CANCELLED",
-    "as_matrix",
-    "blocks",
-    "factor_norms",
-    "full_precision",
-    "product_norms",
-    "squared_norms",
-    "sum_product_norms",
-    "underflow",
-    "without_autocast",
-]
-
 import contextlib
 import functools
 import math

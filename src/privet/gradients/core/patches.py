@@ -6,8 +6,6 @@ wrote for an autograd function, and hooks on saved tensors, such as a compressio
 
 from __future__ import annotations
 
-__all__ = ["Rerun", "forbid_user_code_on_physical_batch", "force_eager", "patch_recomputation", "patch_torch"]
-
 import contextlib
 import functools
 import sys

@@ -6,22 +6,6 @@ so per-example gradients are formed only where that is cheaper, and then in bloc
 
 from __future__ import annotations
 
-__all__ = [
-    "KEEP",
-    "DenseGrad",
-    "OutputGrad",
-    "PerExampleGrad",
-    "StoredGrad",
-    "WrappedGrad",
-    "add_rounding_error",
-    "delegate",
-    "norms_of_formed",
-    "recompute_cancelled",
-    "round_up",
-    "store_small",
-    "sum_formed",
-]
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace

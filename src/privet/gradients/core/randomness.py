@@ -7,10 +7,6 @@ reached. So the split does not change the distribution of the numbers.
 
 from __future__ import annotations
 
-__all__ = [
-    "Draw", "DrawFunction", "Draws", "GeneratorWatch", "SeedSource", "draw_torch_seed", "make_seed_source", "without_options",
-]  # fmt: skip
-
 import contextlib
 import functools
 import random

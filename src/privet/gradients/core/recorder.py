@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Leaf", "Recorder", "UntraceableError"]
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ without n and heads. Multi-head inputs are (B, T, n, d), time first as the user 
 
 from __future__ import annotations
 
-__all__ = ["multi_head_attention", "scaled_dot_product_attention"]
-
 import math
 from typing import Any
 

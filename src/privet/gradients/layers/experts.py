@@ -5,8 +5,6 @@ Axes: rows (B, n, d) sorted by expert within an example, weights of E experts (E
 
 from __future__ import annotations
 
-__all__ = ["GroupedLinearGrad", "bincount", "concatenate_rows", "grouped_mm", "histc"]
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ its True entries, whose number is the same for all examples of a group.
 
 from __future__ import annotations
 
-__all__ = ["INDEXED", "allclose", "contains", "equal", "masked_select", "nonzero", "nonzero_indices", "resolve_index", "where"]
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "LinearGrad", "choose_grad", "follow_linear", "gram_sums", "is_complex", "is_smaller", "linear"]
-
 import math
 from dataclasses import dataclass
 

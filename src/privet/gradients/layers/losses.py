@@ -5,8 +5,6 @@ Axes: inputs (B, n, C, *places) and targets (B, n, *places), viewed as (R, C, *p
 
 from __future__ import annotations
 
-__all__ = ["cross_entropy", "mean"]
-
 from typing import Any
 
 import torch

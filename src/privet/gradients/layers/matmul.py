@@ -5,8 +5,6 @@ Axes: as for linear maps, x is (B, …, d) and a weight (d, p) or (p, d).
 
 from __future__ import annotations
 
-__all__ = ["addmm", "bilinear", "einsum", "gemm_4bit", "matmul", "reversed_matmul"]
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -6,8 +6,6 @@ must not hold what was computed for somebody else.
 
 from __future__ import annotations
 
-__all__ = ["REPLACED", "REPLACED_TOGETHER", "list_spellings"]
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

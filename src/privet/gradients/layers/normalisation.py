@@ -9,8 +9,6 @@ Axes: (B, …, *normalised shape) for layer and RMS norms; (R, C, *space) for th
 
 from __future__ import annotations
 
-__all__ = ["aten", "batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ that one example sees.
 
 from __future__ import annotations
 
-__all__ = ["RULES", "Draw", "apply_dropout", "is_batched", "random_rule"]
-
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence

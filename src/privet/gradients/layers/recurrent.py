@@ -11,8 +11,6 @@ Axes: inputs (T, R, d) and states (R, H), for R = B·n rows; gates (T, R, ·) in
 
 from __future__ import annotations
 
-__all__ = ["CELLS", "Cell", "GateGradients", "Kept", "Layer", "RecurrentWeights", "States", "Trace", "pack", "unpack"]
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

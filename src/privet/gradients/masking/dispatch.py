@@ -6,8 +6,6 @@ There are three: mask the factors where that is equivalent (embeddings); compute
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "mask_grad"]
-
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["IN_TORCH", "Products", "is_consistent", "load_kernels", "rows"]
-
 import ctypes
 import functools
 import warnings

@@ -5,8 +5,6 @@ The mask is public and the same for all examples. The norm of m∘gᵢ does not 
 
 from __future__ import annotations
 
-__all__ = ["EntriesGrad", "MaskedConvGrad", "MaskedGrad", "MaskedLinearGrad"]
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Mask", "prepare_masks"]
-
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cached_property
 

@@ -6,16 +6,6 @@ torch takes a mode off the stack while the mode handles a function. Programs tha
 
 from __future__ import annotations
 
-__all__ = [
-    "CONTROL_FLOW",
-    "call_higher_order",
-    "dispatches_to_user",
-    "has_own_operators",
-    "is_called_back",
-    "is_foreign",
-    "watch",
-]
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence

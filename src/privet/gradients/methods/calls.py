@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EXPOSING", "HOOKS", "UNRELIABLE", "GuardedCalls", "SharedCalls", "WriteError", "is_write"]
-
 import functools
 from collections.abc import Sequence
 from typing import Any

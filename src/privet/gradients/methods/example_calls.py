@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ExampleCalls"]
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -10,8 +10,6 @@ package, or Python state that outlives the pass and is not found by `isolation`.
 
 from __future__ import annotations
 
-__all__ = ["Program", "compute_losses", "record"]
-
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

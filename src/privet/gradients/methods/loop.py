@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["backward_gradients", "differentiate", "plain_gradients"]
-
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["METHODS", "Passes", "Past", "check_past", "swap_parameters", "swap_values"]
-
 import contextlib
 import functools
 import operator

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LONG", "MARGIN", "Groups", "Tape", "clip", "precise_norms", "sum_precisely"]
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

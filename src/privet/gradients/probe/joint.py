@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["clone_batch", "disable_inner_dropout", "losses_differ", "refuse_in_batch_loss"]
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

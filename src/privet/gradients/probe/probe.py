@@ -7,8 +7,6 @@ agrees with plain autograd.
 
 from __future__ import annotations
 
-__all__ = ["MADE_UP", "probe", "probe_first_suitable", "refuse_batch_statistics"]
-
 import contextlib
 import gc
 import inspect

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["find_restored", "warn_of_restored"]
-
 import inspect
 import warnings
 from collections import deque

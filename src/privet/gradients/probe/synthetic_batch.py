@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "common_objects", "is_joinable", "join_examples", "make_synthetic", "make_synthetic_items"]
-
 import dataclasses
 import enum
 import types

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["clip_projected", "estimate_norms", "project"]
-
 from dataclasses import replace
 
 import torch

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Directions"]
-
 import itertools
 import os
 from collections.abc import Iterator, Mapping

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Subspace", "find_subspace"]
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PrivateModule"]
-
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path

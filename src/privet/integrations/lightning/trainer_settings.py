@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "check_by_hand", "check_optimization", "check_overridden", "check_place", "check_stepped", "check_trainer",
-    "steps_per_epoch", "undo_compilation", "use_own_ticks",
-]  # fmt: skip
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

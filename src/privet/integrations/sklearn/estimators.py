@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PrivateClassifier", "PrivateRegressor"]
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Preparation", "PrivateEstimator"]
-
 import math
 import warnings
 from abc import ABC, abstractmethod

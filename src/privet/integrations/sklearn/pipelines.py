@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LearnsPrivately", "check_pipeline", "warn_of_pipeline"]
-
 import sys
 import warnings
 from collections.abc import Iterator

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Bounds", "Labels", "declare_numbers", "declare_schema", "find_bounds", "find_range", "is_frame", "read_booleans",
-    "read_labels", "read_rows", "read_target", "to_texts", "with_target",
-]  # fmt: skip
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PublicOneHot", "PublicScaler", "PublicTransformer"]
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["REFUSED", "Refused", "apply_plan", "check_arguments", "check_overrides", "check_precision"]
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

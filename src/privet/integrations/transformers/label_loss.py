@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["IGNORED", "label_loss", "predicts_next_token"]
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

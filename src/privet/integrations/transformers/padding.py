@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["check_longest", "longest_inputs", "make_row", "padding_changes", "pads_by_itself", "with_public_lengths"]
-
 import contextlib
 import copy
 import math

@@ -6,8 +6,6 @@ noises, and leaves the release in `.grad`; the host's optimizer and scheduler ta
 
 from __future__ import annotations
 
-__all__ = ["PRIVACY", "STATE", "PrivateTrainer", "PrivateTrainerMixin", "read_state", "write_privacy", "write_state"]
-
 import copy
 import inspect
 import json

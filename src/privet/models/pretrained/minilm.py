@@ -6,11 +6,6 @@ Reimers, Gurevych 2019, "Sentence-BERT".
 
 from __future__ import annotations
 
-__all__ = [
-    "LENGTH", "PADDING", "SHA256", "WEIGHTS", "WIDTH", "SentenceEncoder", "lengths", "mean_over_tokens", "pretrained",
-    "token_mask", "tokenizer", "trim",
-]  # fmt: skip
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PretrainedWeights"]
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial

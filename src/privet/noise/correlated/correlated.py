@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_STEPS", "Correlated"]
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self

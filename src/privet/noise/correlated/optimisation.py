@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["optimise_bands", "optimise_buffers"]
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

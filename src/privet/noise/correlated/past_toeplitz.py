@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PastBands", "PastBuffers"]
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "Array", "Bands", "Buffers", "Strategy", "Workload", "iterates", "pattern_sums", "square_root",
-    "squared_sensitivity",
-]  # fmt: skip
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Banded", "BufferedToeplitz"]
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PastTree", "Tree", "levels", "prefix_variance", "step_variance"]
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AccountantLabel", "describe"]
-
 import math
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["draw_comparison", "draw_trade_off"]
-
 import math
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PANEL", "Figure", "extract_numbers", "inline", "render"]
-
 import io
 import json
 import re

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP", "ConvDenseGrad", "ConvGrad", "choose_grad"]
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

@@ -6,17 +6,6 @@ group, and the formulas for linear maps apply. In addition, the Gram matrix of t
 
 from __future__ import annotations
 
-__all__ = [
-    "NORM_METHODS",
-    "NormMethod",
-    "Shape",
-    "cheapest_method",
-    "find_shape",
-    "is_keeping_cheaper",
-    "measure",
-    "squared_kernel_norms",
-]
-
 import functools
 import math
 from collections.abc import Callable, Sequence

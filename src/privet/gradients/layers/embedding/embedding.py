@@ -5,8 +5,6 @@ Axes: indices (B, T), gradients of the looked-up rows (B, T, d), the table (V, d
 
 from __future__ import annotations
 
-__all__ = ["EmbeddingGrad", "embedding", "embedding_bag", "index", "look_up"]
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ index add nothing, whatever their gradient is.
 
 from __future__ import annotations
 
-__all__ = ["abs_norm_bound", "is_shared", "measure", "weighted_sum"]
-
 import torch
 from torch import Tensor
 
