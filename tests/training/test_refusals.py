@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from one_layer import D, N, Probe, linear_loss, plan, setup
+from one_layer import D, N, Probe, plan, setup
 from torch import nn
-from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 import privet
@@ -21,32 +20,6 @@ def test_an_uncalibrated_plan_is_refused():
         setup(plan(multiplier=None), torch.randn(N, D))
     with pytest.raises(InvalidArgumentError, match="steps"):
         setup(plan(steps=None), torch.randn(N, D))
-
-
-class Sharpness(torch.optim.Optimizer):
-    """An optimizer that evaluates the loss at a second point."""
-
-    def step(self, closure):
-        return closure()
-
-
-def test_optimizers_that_do_not_fit_are_refused():
-    data = TensorDataset(torch.randn(N, D))
-    model, other = Probe(), Probe()
-    used = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model.w.grad = torch.ones(D)
-    used.step()
-    for optimizer, says in (
-        (torch.optim.LBFGS(model.parameters()), "one gradient per step"),
-        (Sharpness(model.parameters(), {}), "one gradient per step"),
-        (torch.optim.SparseAdam(model.parameters()), "for dense gradients"),
-        (torch.optim.Adam(model.parameters(), differentiable=True), "for dense gradients"),
-        (torch.optim.SGD(other.parameters(), lr=0.1), "without w"),
-        (torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1), "foreign"),
-        (used, "state from earlier"),
-    ):
-        with pytest.raises(InvalidArgumentError, match=says):
-            privet.Training(plan(), model, linear_loss, optimizer, data)
 
 
 def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():

@@ -29,6 +29,21 @@ def test_noise_is_drawn_ahead_for_large_models_and_only_while_training_runs(monk
     assert drawing_threads() == []
 
 
+def test_noise_is_drawn_ahead_until_the_last_loop_ends(monkeypatch):
+    monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
+    training = setup(plan(steps=9), torch.zeros(N, 60_000))
+    one, other = iter(training), iter(training)
+    next(one), next(other)
+    assert len(drawing_threads()) == 1
+    one.close()
+    assert len(drawing_threads()) == 1
+    next(other)
+    other.close()
+    assert drawing_threads() == []
+    next(iter(training))
+    assert drawing_threads() == []
+
+
 def test_noise_drawn_ahead_is_what_the_plan_says_at_every_step(monkeypatch, holds_twice):
     monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
     width, steps = 70_001, 4

@@ -1,6 +1,7 @@
 """The noiseless release of a step: the clipped sum over a draw, for any examples and any physical batch size."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -85,8 +86,9 @@ def test_training_draws_by_the_plans_sampling():
     q, steps = 20 / N, 400
 
     def as_planned():
-        training = setup(plan(20.0, steps=steps, multiplier=0.0), torch.eye(N))
-        taken = torch.stack([released(training) > 0.5 * BOUND for _ in range(steps)]).double()
+        training = setup(plan(20.0, steps=steps, multiplier=0.0), torch.eye(N), reading=privet.Reading(probe=False))
+        values = [torch.zeros(N), *(training.model.w.detach().clone() for _ in training)]
+        taken = (torch.stack([before - after for before, after in pairwise(values)]) * 20 / RATE > 0.5 * BOUND).double()
         # Six standard errors of a variance and of a count: a fixed batch has variance 0, and a slice leaves examples out.
         variance = taken.sum(1).var().item() / (N * q * (1 - q))
         shares = (taken.sum(0) - steps * q).abs().max().item()
