@@ -86,20 +86,13 @@ def assert_same(found, expected):
 
 
 @every
-def test_training_takes_the_steps_of_a_plain_loop(make):
-    (model, data), (twin, _) = model_and_data(), model_and_data()
-    reference = loop(twin, make(twin.parameters()), data, STEPS)
-    for _ in training(model, make(model.parameters()), data):
-        assert_same(model.parameters(), next(reference))
-
-
-@every
-def test_resuming_goes_on_with_the_optimizers_state(make, tmp_path):
+def test_training_takes_the_steps_of_a_plain_loop_and_resumes_with_the_optimizers_state(make, tmp_path):
     (model, data), (twin, _) = model_and_data(), model_and_data()
     optimizer, own = make(twin.parameters()), make(model.parameters())
     expected = [*loop(twin, optimizer, data, 4), *loop(twin, optimizer, data, STEPS - 4)]  # a resumed source starts anew
     with training(model, own, data, tmp_path) as first:
         for step in first:
+            assert_same(model.parameters(), expected[step.number - 1])
             if step.number == 4:
                 break
     model, _ = model_and_data()

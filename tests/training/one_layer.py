@@ -42,6 +42,12 @@ def setup(the_plan, x, directory=None, model=None, **options):
     return privet.Training(the_plan, model, linear_loss, optimizer, TensorDataset(x), directory, **options)
 
 
+def resume(directory, x):
+    """Resume a run of `setup`."""
+    model = Probe(x.shape[1])
+    return privet.Training.resume(directory, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
+
+
 def released(training):
     """The mean gradient that the last step released, times the divisor: the noisy sum."""
     before = training.model.w.detach().clone()
