@@ -25,15 +25,9 @@ def linear_loss(model, batch):
 
 
 def plan(batch_size=20.0, steps=3, multiplier=SIGMA, source="secure", examples=N, **options):
-    return privet.Plan(
-        examples=examples,
-        sampling=privet.sampling.Poisson(batch_size),
-        steps=steps,
-        clipping=options.pop("clipping", privet.clipping.Flat(BOUND)),
-        delta=1e-5,
-        noise=privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0),
-        **options,
-    )
+    noise = privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0)
+    kinds = {"sampling": privet.sampling.Poisson(batch_size), "clipping": privet.clipping.Flat(BOUND), "noise": noise}
+    return privet.Plan(examples=examples, steps=steps, **{"delta": 1e-5, **kinds, **options})
 
 
 def setup(the_plan, x, directory=None, model=None, **options):

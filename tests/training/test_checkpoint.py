@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import one_layer
 import pytest
 import torch
 from torch import nn
@@ -44,12 +45,7 @@ def loss_fn(model, batch):
     return model(batch[0]).square()
 
 
-def plan(**options):
-    options.setdefault("clipping", privet.clipping.Flat(0.6))
-    return privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(10.0), steps=STEPS, delta=1e-5,
-        noise=privet.noise.Gaussian(1.7), **options,
-    )  # fmt: skip
+plan = functools.partial(one_layer.plan, 10.0, STEPS, examples=N)
 
 
 PLANS = {

@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass, field
 from functools import cache, partial
 
+import one_layer
 import pytest
 import torch
 from torch import nn
@@ -27,10 +28,7 @@ N, STEPS = 20, 3
 
 
 def plan(clipping=None):
-    return privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
-        clipping=clipping or Flat(0.7), noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
+    return one_layer.plan(5.0, STEPS, examples=N, clipping=clipping or Flat(0.7))
 
 
 def loss_fn(model, batch):
@@ -320,10 +318,7 @@ def test_tensors_of_every_type_are_compared(kind):
 
 def test_a_run_of_users_is_not_resumed_with_others(tmp_path):
     loss = privet.units.grouped(lambda model, batch: model(batch[0]).square().flatten(1).sum(1))
-    plan = privet.Plan(
-        examples=3, unit="one user", sampling=privet.sampling.FullBatch(), steps=4, clipping=privet.clipping.Flat(0.3),
-        delta=1e-3, noise=privet.noise.Gaussian(2.0),
-    )  # fmt: skip
+    plan = one_layer.plan(examples=3, unit="one user", sampling=privet.sampling.FullBatch())
     divisions = [[number % 3 for number in range(N)], [min(number, 2) for number in range(N)]]
 
     def parts(ids, data=DATA):

@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from one_layer import BOUND, SIGMA, plan
 from torch import nn
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
@@ -41,11 +42,7 @@ def loss_fn(model, batch):
 
 
 def training(model, optimizer, directory=None, **options):
-    plan = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
-        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
-    return privet.Training(plan, model, loss_fn, optimizer, DATA, directory, **options)
+    return privet.Training(plan(5.0, STEPS, examples=N), model, loss_fn, optimizer, DATA, directory, **options)
 
 
 class Wrapper(torch.optim.Optimizer):
@@ -142,7 +139,7 @@ NEW = {
     "a wrapper": lambda m: Wrapper(sgd(m, momentum=0.9), 0.5),
     "slow weights": lambda m: Lookahead(m.parameters()),
     "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
-    "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
+    "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=SIGMA * BOUND / 5),
 }
 
 

@@ -131,11 +131,6 @@ def test_a_schedule_by_which_the_bound_of_a_group_leaves_its_range_is_refused_be
     """One rule is split among the groups of the model, which the plan does not know."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     rule = privet.clipping.Layerwise(privet.clipping.Flat(1e-11))
-    the_plan = privet.Plan(
-        examples=20, sampling=privet.sampling.Poisson(5), steps=10, delta=1e-3, clipping=rule,
-        bound_schedule=privet.schedules.Geometric(rate=0.5, final=0.11), noise=privet.noise.Gaussian(1.0),
-    )  # fmt: skip
-    data = torch.utils.data.TensorDataset(torch.randn(20, 3), torch.randn(20))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    the_plan = plan(clipping=rule, steps=10, bound_schedule=privet.schedules.Geometric(rate=0.5, final=0.11))
     with pytest.raises(InvalidArgumentError, match=r"clipping\.bound is 7\.7.*e-13"):
-        privet.Training(the_plan, model, lambda m, batch: (m(batch[0])[:, 0] - batch[1]).square(), optimizer, data)
+        setup(the_plan, torch.randn(N, 3), model=model)

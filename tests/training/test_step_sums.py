@@ -136,13 +136,8 @@ def test_every_step_clips_to_its_own_bound():
 
 
 def test_by_default_nearly_every_draw_of_at_most_256_examples_is_one_pass():
-    def plan_of(size):
-        return privet.Plan(
-            examples=100_000, sampling=privet.sampling.Poisson(size), steps=1, delta=1e-6,
-            clipping=privet.clipping.Flat(BOUND), noise=privet.noise.Gaussian(2.3),
-        )  # fmt: skip
-
-    for size in (1, 200, 240, 256):
-        assert stats.poisson.sf(choose_physical_batch_size(plan_of(size)), size) < 1e-4
-    assert choose_physical_batch_size(plan_of(256)) < 1.3 * 256
-    assert [choose_physical_batch_size(plan_of(size)) for size in (1, 100, 257, 10_000)] == [256] * 4
+    chosen = {size: choose_physical_batch_size(plan(size, examples=100_000, delta=1e-6)) for size in (1, 200, 240, 256)}
+    assert all(stats.poisson.sf(found, size) < 1e-4 for size, found in chosen.items())
+    assert chosen[256] < 1.3 * 256
+    others = [choose_physical_batch_size(plan(size, examples=100_000, delta=1e-6)) for size in (1, 100, 257, 10_000)]
+    assert others == [256] * 4
