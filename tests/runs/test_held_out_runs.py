@@ -13,10 +13,9 @@ import pytest
 from privet import Plan, clipping, noise, runs, sampling
 from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
-from privet.ledger import read_history
+from privet.ledger import answers, read_history
 from privet.plan import ClassCounts, Holdout
 from privet.runs.verification import verify
-from privet.training import answers
 from privet.training.loop import Loop
 
 ROWS, HELD_OUT = 200, 40
