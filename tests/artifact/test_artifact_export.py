@@ -15,7 +15,7 @@ def inputs_of(model, rows):
     return torch.from_numpy(np.random.default_rng(0).normal(size=(rows, *shape)).astype(np.float32))
 
 
-@pytest.mark.parametrize("kind", ["table_model", "number_model", "image_model"])
+@pytest.mark.parametrize("kind", ["table_model", "image_model", pytest.param("number_model", marks=pytest.mark.slow)])
 def test_onnx_gives_the_outputs_of_the_network(kind, request, tmp_path):
     pytest.importorskip("onnxscript", reason="an extra: pip install 'privet[export]'")
     runtime = pytest.importorskip("onnxruntime", reason="what reads the file")

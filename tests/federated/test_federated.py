@@ -1,9 +1,7 @@
 """Federated runs: FedAvg and its relatives on the plan, ledger and statement of a training."""
 
+import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,10 +43,14 @@ def make_plan(**changes):
     return privet.Plan(examples=CLIENTS, unit="one user", delta=1e-2, **(settings | changes))
 
 
+def of_kind(kind=Simulation):
+    return kind(make_model(), loss_fn, clients_of(), LOCAL)
+
+
 def open_run(plan, optimizer=torch.optim.SGD, directory=None, population=None, **options):
     model = make_model()
-    people = Simulation(model, loss_fn, clients_of(), LOCAL) if population is None else population
-    return Federated(plan, model, people, optimizer(model.parameters(), **({"lr": 1.0} | options)), directory)
+    stepping = optimizer(model.parameters(), **({"lr": 1.0} | options))
+    return Federated(plan, model, of_kind() if population is None else population, stepping, directory)
 
 
 def plain_fedavg(rounds, make_optimizer):
@@ -139,7 +141,7 @@ def test_what_a_population_does_to_the_parameters_that_it_is_told_reaches_nobody
             return no_contributions(told)
 
     plan = make_plan(noise=Gaussian(multiplier=0.0, non_private=True))
-    with open_run(plan, population=Writing(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
+    with open_run(plan, population=of_kind(Writing)) as federated:
         federated.run()
         for one, other in zip(federated.model.parameters(), make_model().parameters(), strict=True):
             assert torch.equal(one, other)
@@ -153,8 +155,7 @@ def test_masks_travel_as_the_numbers_that_they_are_drawn_from():
             told.append(round_)
             return super().gather(round_, cohort)
 
-    population = Recording(make_model(), loss_fn, clients_of(), LOCAL)
-    with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.8, seed=4)), population=population) as federated:
+    with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.8, seed=4)), population=of_kind(Recording)) as federated:
         federated.run()
     assert [each.number for each in told] == [*range(1, 13)]
     masked = [each for each in told if each.masks is not None]
@@ -176,7 +177,7 @@ def test_messages_of_clients_train_the_same_model_as_the_simulation():
     )  # fmt: skip
     found = []
     for kind in (Simulation, Posted):
-        with open_run(plan, population=kind(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
+        with open_run(plan, population=of_kind(kind)) as federated:
             federated.run()
             found.append(federated.model.state_dict())
     for name, tensor in found[0].items():
@@ -197,7 +198,7 @@ def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():
             raise InvalidArgumentError("client", f"secret cohort {cohort.tolist()}", "another")
 
     for kind, error in ((Loose, InvalidArgumentError), (Failing, StepError), (Telling, StepError)):
-        with open_run(make_plan(), population=kind(make_model(), loss_fn, clients_of(), LOCAL)) as federated:
+        with open_run(make_plan(), population=of_kind(kind)) as federated:
             with pytest.raises(error) as found:
                 federated.run()
             assert "secret" not in str(found.value).lower()
@@ -284,20 +285,17 @@ def test_a_run_resumes_where_it_was_left_and_only_with_the_same_local_steps(tmp_
 
 
 def test_a_run_that_is_killed_within_a_round_has_paid_for_it(tmp_path):
-    script = f"""
-import os, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_federated import *
-class Killed(Simulation):
-    def gather(self, told, cohort):
-        if told.number == 3:
-            os.kill(os.getpid(), 9)
-        return super().gather(told, cohort)
-population = Killed(make_model(), loss_fn, clients_of(), LOCAL)
-open_run(make_plan(steps=6), directory={str(tmp_path / "run")!r}, population=population).run()
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    class Killed(Simulation):
+        def gather(self, told, cohort):
+            if told.number == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().gather(told, cohort)
+
+    child = os.fork()
+    if not child:
+        open_run(make_plan(steps=6), directory=tmp_path / "run", population=of_kind(Killed)).run()
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
     model = make_model()
     population = Simulation(model, loss_fn, clients_of(), LOCAL)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -318,8 +316,7 @@ def test_a_round_without_clients_is_a_round_like_any_other():
             sizes.append(len(cohort))
             return super().gather(told, cohort)
 
-    population = Counting(make_model(), loss_fn, clients_of(), LOCAL)
-    with open_run(make_plan(sampling=Poisson(batch_size=1), steps=40), population=population) as federated:
+    with open_run(make_plan(sampling=Poisson(batch_size=1), steps=40), population=of_kind(Counting)) as federated:
         federated.run()
         assert federated.steps_spent == 40
     assert 0 in sizes  # (1 − 1/12)¹² of the rounds, on average

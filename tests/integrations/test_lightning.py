@@ -102,9 +102,18 @@ def rate(host):
 
 
 def test_the_trainer_counts_validates_and_logs_nothing_but_public_numbers(tmp_path):
+    class Sees(pl.Callback):
+        batches, outputs = [], []
+
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            self.batches.append(batch)
+            self.outputs.append(outputs)
+
     module = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
-    before, host = copy.deepcopy(module.state_dict()), trainer(tmp_path)
+    before, host = copy.deepcopy(module.state_dict()), trainer(tmp_path, callbacks=[Sees()], profiler="simple")
     host.fit(module)
+    assert Sees.batches == [*range(PER_EPOCH)] * (STEPS // PER_EPOCH)  # numbers of steps take their place
+    assert not any(Sees.outputs)
     assert (host.global_step, host.current_epoch, module.private_training.steps_spent) == (STEPS, STEPS // PER_EPOCH, STEPS)
     assert rate(host) == pytest.approx(0.0, abs=1e-9)
     assert host.callback_metrics.keys() == {"epsilon", "accuracy"}
@@ -484,19 +493,6 @@ def test_a_loss_that_asks_more_of_the_trainer_is_refused_before_a_step(tmp_path,
     with pytest.raises(UnsupportedModelError, match=r"the Trainer has no 'callback_metrics'|cannot assign to field 'seen'"):
         trainer(tmp_path).fit(module)
     assert module.private_training is None
-
-
-def test_callbacks_see_numbers_of_steps_for_batches_and_a_profiler_is_allowed(tmp_path):
-    class Sees(pl.Callback):
-        batches, outputs = [], []
-
-        def on_train_batch_end(self, trainer, module, outputs, batch, index):
-            self.batches.append(batch)
-            self.outputs.append(outputs)
-
-    trainer(tmp_path, callbacks=[Sees()], profiler="simple").fit(Classifier().set_privacy(plan(), DATA))
-    assert Sees.batches == [*range(PER_EPOCH)] * (STEPS // PER_EPOCH)
-    assert not any(Sees.outputs)
 
 
 def test_autocast_works(tmp_path):

@@ -112,8 +112,6 @@ def test_chats_are_trained_on_what_the_assistant_says(tmp_path):
     row = host.train_dataset[1]
     assert words(host, row, trained=False) == ["user", *text(1, 3).split(), "assistant"]
     assert words(host, row) == [*text(2, 3).split(), "<eos>"]
-    host.train()
-    assert host.training.steps_spent == 2
 
 
 @pytest.mark.parametrize("options", [{}, {"bf16": True, "activation_checkpointing": True}], ids=["plain", "the defaults of TRL"])
@@ -162,18 +160,18 @@ ODD_CHATS = {
 }
 
 
-@pytest.mark.parametrize(("odd", "first"), [(odd, place % 2 == 0) for place, odd in enumerate(ODD_CHATS)])
-def test_a_chat_that_cannot_be_prepared_keeps_its_place_without_labels(tmp_path, odd, first):
+@pytest.mark.parametrize(("first", "later"), [("no answer", "no message"), ("a role that the template lacks", "no chat")])
+def test_a_chat_that_cannot_be_prepared_keeps_its_place_without_labels(tmp_path, first, later):
     rows = list(chats(EXAMPLES - 1))
-    rows.insert(0 if first else 5, {"messages": ODD_CHATS[odd]})
-    data = datasets.Dataset.from_list(rows, features=chats(1).features)
+    rows[4] = {"messages": ODD_CHATS[later]}
+    data = datasets.Dataset.from_list([{"messages": ODD_CHATS[first]}, *rows], features=chats(1).features)
     made = tokenizer()
     refuse = "{% if m['role'] == 'patient' %}{{ raise_exception(m['content']) }}{% endif %}"
     made.chat_template = "{% for m in messages %}" + refuse + "{% endfor %}" + CHAT
     host = trainer(tmp_path, data, assistant_only_loss=True, made=made)
     assert len(host.train_dataset) == EXAMPLES
-    assert set(host.train_dataset[0 if first else 5]["labels"]) == {-100}
-    assert words(host, host.train_dataset[1 if first else 0]) == [*text(1, 2).split(), "<eos>"]
+    assert [set(row["labels"]) == {-100} for row in host.train_dataset] == [place in (0, 5) for place in range(EXAMPLES)]
+    assert words(host, host.train_dataset[1]) == [*text(1, 2).split(), "<eos>"]
     host.train()
     assert host.training.steps_spent == 2
 
@@ -305,27 +303,17 @@ def test_users_stay_with_their_rows_when_trl_shuffles(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "named"),
+    ("given", "private_plan", "options", "named"),
     [
-        ({"user_column": "whose", "user_cap": 3}, {}, "user_column is 'whose'"),
-        ({"user_column": "who"}, {}, "user_cap is None"),
-        ({"user_column": "who", "user_cap": 0}, {}, "user_cap is 0"),
-        ({"user_column": "who", "user_cap": 3}, {"max_length": None}, r"SFTConfig\.max_length is None"),
+        ({"user_column": "whose"}, users_plan(8), {}, "user_column is 'whose'"),
+        ({"user_cap": None}, users_plan(8), {}, "user_cap is None"),
+        ({"user_cap": 0}, users_plan(8), {}, "user_cap is 0"),
+        ({}, users_plan(8), {"max_length": None}, r"SFTConfig\.max_length is None"),
+        ({"user_column": None, "user_cap": None}, users_plan(24), {}, "entries are of 'one example'"),
+        ({}, plan(examples=8), {}, "entries are of 'one user'"),
+        ({}, users_plan(9), {}, "'8 users'; it must be of exactly the plan's size, 9"),
     ],
 )
-def test_users_need_a_column_a_cap_and_a_public_length(tmp_path, given, options, named):
+def test_users_need_a_column_a_cap_a_public_length_and_a_plan_for_them(tmp_path, given, private_plan, options, named):
     with pytest.raises(InvalidArgumentError, match=named):
-        trainer(tmp_path, given=given, private_plan=users_plan(8), **options)
-
-
-@pytest.mark.parametrize(
-    ("given", "private_plan", "named"),
-    [
-        ({}, users_plan(24), "entries are of 'one example'"),
-        ({"user_column": "who", "user_cap": 3}, plan(examples=8), "entries are of 'one user'"),
-        ({"user_column": "who", "user_cap": 3}, users_plan(9), "'8 users'; it must be of exactly the plan's size, 9"),
-    ],
-)
-def test_the_unit_is_the_plans(tmp_path, given, private_plan, named):
-    with pytest.raises(InvalidArgumentError, match=named):
-        trainer(tmp_path, given=given, private_plan=private_plan)
+        trainer(tmp_path, given={"user_column": "who", "user_cap": 3, **given}, private_plan=private_plan, **options)

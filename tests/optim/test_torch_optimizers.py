@@ -33,15 +33,9 @@ OPTIMIZERS = {
 every = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 
 
-def plan(steps=STEPS):
-    return privet.Plan(
-        examples=N,
-        sampling=privet.sampling.Poisson(B),
-        steps=steps,
-        clipping=privet.clipping.Flat(BOUND),
-        delta=1e-5,
-        noise=privet.noise.Gaussian(SIGMA, source="fixed"),
-    )
+def plan(steps=STEPS, **options):
+    kinds = {"clipping": privet.clipping.Flat(BOUND), "noise": privet.noise.Gaussian(SIGMA, source="fixed"), **options}
+    return privet.Plan(examples=N, sampling=privet.sampling.Poisson(B), steps=steps, delta=1e-5, **kinds)
 
 
 def model_and_data():
@@ -86,20 +80,13 @@ def assert_same(found, expected):
 
 
 @every
-def test_training_takes_the_steps_of_a_plain_loop(make):
-    (model, data), (twin, _) = model_and_data(), model_and_data()
-    reference = loop(twin, make(twin.parameters()), data, STEPS)
-    for _ in training(model, make(model.parameters()), data):
-        assert_same(model.parameters(), next(reference))
-
-
-@every
-def test_resuming_goes_on_with_the_optimizers_state(make, tmp_path):
+def test_training_takes_the_steps_of_a_plain_loop_and_resumes_with_the_optimizers_state(make, tmp_path):
     (model, data), (twin, _) = model_and_data(), model_and_data()
     optimizer, own = make(twin.parameters()), make(model.parameters())
     expected = [*loop(twin, optimizer, data, 4), *loop(twin, optimizer, data, STEPS - 4)]  # a resumed source starts anew
     with training(model, own, data, tmp_path) as first:
         for step in first:
+            assert_same(model.parameters(), expected[step.number - 1])
             if step.number == 4:
                 break
     model, _ = model_and_data()
@@ -170,11 +157,8 @@ def test_an_average_is_not_forgotten_on_resuming_and_must_fit(tmp_path):
 @pytest.mark.parametrize("deviation", ["relative", "fixed"])
 def test_a_coupled_learning_rate_keeps_the_noise_that_reaches_the_parameters(deviation, holds_twice):
     width, steps, rate = 20_000, 4, 0.3
-    the_plan = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(B), steps=steps, clipping=privet.clipping.Flat(BOUND), delta=1e-5,
-        noise=privet.noise.Gaussian(SIGMA, schedule=privet.schedules.Table((1.0, 1.3, 0.8, 2.0)), deviation=deviation),
-        bound_schedule=privet.schedules.Piecewise((1.0, 20.0), (0.5,)),
-    )  # fmt: skip
+    noise = privet.noise.Gaussian(SIGMA, schedule=privet.schedules.Table((1.0, 1.3, 0.8, 2.0)), deviation=deviation)
+    the_plan = plan(steps, noise=noise, bound_schedule=privet.schedules.Piecewise((1.0, 20.0), (0.5,)))
 
     def experiment():
         model = nn.Linear(width, 1, bias=False).double()
@@ -199,31 +183,31 @@ def chi_square(statistic, freedom):
     return 2 * min(stats.chi2.sf(statistic, freedom), stats.chi2.cdf(statistic, freedom))
 
 
-def test_the_learning_rate_is_what_keeps_the_product():
-    bounds = privet.schedules.Geometric(rate=0.1)
-    the_plan = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(B), steps=9, clipping=privet.clipping.Flat(BOUND), delta=1e-5,
-        noise=privet.noise.Gaussian(SIGMA), bound_schedule=bounds,
-    )  # fmt: skip
-    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
-    scheduler = privet.optim.coupled_learning_rate(sgd, the_plan)
-    rates = []
-    for _ in range(12):
+def one_weight():
+    return torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+
+
+def rates_of(steps, make):
+    """The learning rates by which a scheduler has an optimizer step."""
+    sgd, rates = one_weight(), []
+    scheduler = make(sgd)
+    for _ in range(steps):
         rates.append(sgd.param_groups[0]["lr"])
         sgd.step()
         scheduler.step()
+    return rates
+
+
+def test_the_learning_rate_is_what_keeps_the_product():
+    bounds = privet.schedules.Geometric(rate=0.1)
+    rates = rates_of(12, lambda sgd: privet.optim.coupled_learning_rate(sgd, plan(9, bound_schedule=bounds)))
     np.testing.assert_allclose(rates[:9] * bounds.factors(9), 0.3, rtol=1e-12)
     assert rates[9:] == [rates[8]] * 3
 
 
 def test_without_noise_there_is_nothing_to_couple_to():
-    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
-    silent = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(B), steps=9, clipping=privet.clipping.Flat(BOUND), delta=1e-5,
-        noise=privet.noise.Gaussian(0.0, non_private=True),
-    )  # fmt: skip
     with pytest.raises(InvalidArgumentError, match=r"noise\.multiplier"):
-        privet.optim.coupled_learning_rate(sgd, silent)
+        privet.optim.coupled_learning_rate(one_weight(), plan(noise=privet.noise.Gaussian(0.0, non_private=True)))
 
 
 # Scheduled learning rates ---------------------------------------------------------------------------------------------
@@ -231,24 +215,17 @@ def test_without_noise_there_is_nothing_to_couple_to():
 
 def test_a_scheduled_learning_rate_is_the_schedules_part_of_the_first():
     schedule = privet.schedules.ToZero()
-    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
-    scheduler = privet.optim.scheduled_learning_rate(sgd, schedule, steps=5)
-    rates = []
-    for _ in range(7):
-        rates.append(sgd.param_groups[0]["lr"])
-        sgd.step()
-        scheduler.step()
+    rates = rates_of(7, lambda sgd: privet.optim.scheduled_learning_rate(sgd, schedule, steps=5))
     np.testing.assert_allclose(rates, 0.3 * np.array([1, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2]), rtol=1e-12)
 
 
 def test_a_schedule_of_no_steps_is_refused():
-    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
-    with pytest.raises(privet.errors.InvalidArgumentError, match="steps is 0"):
-        privet.optim.scheduled_learning_rate(sgd, privet.schedules.ToZero(), steps=0)
+    with pytest.raises(InvalidArgumentError, match="steps is 0"):
+        privet.optim.scheduled_learning_rate(one_weight(), privet.schedules.ToZero(), steps=0)
 
 
 def test_an_optimizer_without_a_rate_has_none_to_schedule():
-    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
+    sgd = one_weight()
     sgd.param_groups[0]["lr"] = None
     for make in (lambda: privet.optim.scheduled_learning_rate(sgd, privet.schedules.ToZero(), steps=5),
                  lambda: privet.optim.coupled_learning_rate(sgd, plan())):  # fmt: skip

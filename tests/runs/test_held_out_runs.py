@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -12,10 +13,9 @@ import pytest
 from privet import Plan, clipping, noise, runs, sampling
 from privet.budget import Budget
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
-from privet.ledger import read_history
+from privet.ledger import answers, read_history
 from privet.plan import ClassCounts, Holdout
 from privet.runs.verification import verify
-from privet.training import answers
 from privet.training.loop import Loop
 
 ROWS, HELD_OUT = 200, 40
@@ -33,10 +33,13 @@ def setup_of(source, **options) -> runs.Setup:
     return runs.Setup(data=str(source), model="logistic", learning_rate=1.0, classes="2", holdout=0.2, **options)
 
 
+holdout_of = cache(partial(Holdout.calibrate, delta=1e-5, examples=HELD_OUT))
+
+
 def plan_of(**options) -> Plan:
     settings = {
         "examples": ROWS - HELD_OUT, "sampling": sampling.Poisson(40), "steps": 3, "clipping": clipping.Flat(1.0), "delta": 1e-5,
-        "noise": noise.Gaussian(2.0), "holdout": Holdout.calibrate(1.0, delta=1e-5, examples=HELD_OUT),
+        "noise": noise.Gaussian(2.0), "holdout": holdout_of(1.0),
     }  # fmt: skip
     return Plan(**{**settings, **options})
 
@@ -120,10 +123,12 @@ def test_a_killed_run_resumes_and_never_draws_what_was_paid_for_again(source, tm
     assert killed(source, run, where, monkeypatch)
     before, _, _ = read_history(run / "ledger")
     assert (before.spent, set(before.queries)) == (3, {"holdout"} if paid else set())
-    draws = []
-    real = answers.release
+    draws, keys = [], []
+    real, divide = answers.release, runs.Setup.divide
     monkeypatch.setattr(answers, "release", lambda *arguments: (draws.append(1), real(*arguments))[1])
+    monkeypatch.setattr(runs.Setup, "divide", lambda setup, data, key: (keys.append(key), divide(setup, data, key))[1])
     outcome = runs.resume(run)
+    assert keys == [(run / "division.key").read_text().strip()]
     after, _, _ = read_history(run / "ledger")
     assert len(draws) == (0 if paid else 1)
     assert after.queries == {"holdout": plan_of().holdout.multiplier}
@@ -134,44 +139,29 @@ def test_a_killed_run_resumes_and_never_draws_what_was_paid_for_again(source, tm
     assert outcome.guarantee.epsilon == plan_of().epsilon()
 
 
-def test_a_resumed_run_holds_out_the_same_data(source, tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    assert killed(source, run, "before payment", monkeypatch)
-    seen = []
-    real = runs.Setup.divide
-
-    def divide(setup, dataset, key):
-        seen.append(key)
-        return real(setup, dataset, key)
-
-    monkeypatch.setattr(runs.Setup, "divide", divide)
-    runs.resume(run)
-    assert seen == [(run / "division.key").read_text().strip()]
-
-
-@pytest.mark.parametrize("content", [None, "", "12\n", "x" * 64])
-def test_a_run_without_its_key_is_not_resumed(source, tmp_path, monkeypatch, content):
+def test_a_run_without_its_key_is_not_resumed(source, tmp_path, monkeypatch):
     run = tmp_path / "run"
     assert killed(source, run, "before payment", monkeypatch)
     (run / "division.key").unlink()
-    if content is not None:
-        (run / "division.key").write_text(content)
-    with pytest.raises(LedgerError, match=r"division\.key"):
-        runs.resume(run)
+    for content in (None, "", "12\n", "x" * 64):
+        if content is not None:
+            (run / "division.key").write_text(content)
+        with pytest.raises(LedgerError, match=r"division\.key"):
+            runs.resume(run)
 
 
 @pytest.mark.parametrize("plans", ["adaptive", "fixed"])
 def test_a_budget_pays_for_the_release(source, tmp_path, plans):
     """One run costs the larger of its parts; several cost no more than everything composed."""
     shared = Budget.create(tmp_path / "budget", epsilon=6.0, delta=1e-5, examples=ROWS, plans=plans)
-    expensive = plan_of(holdout=Holdout.calibrate(4.0, delta=1e-5, examples=HELD_OUT))
+    expensive = plan_of(holdout=holdout_of(4.0))
     start(source, tmp_path / "a", expensive, budget=shared)
     first = shared.account().total()
     assert first == pytest.approx(expensive.epsilon())
     start(source, tmp_path / "b", plan_of(), budget=shared)
     assert first < shared.account().total() <= 6.0
     with pytest.raises(BudgetExhaustedError):
-        start(source, tmp_path / "c", plan_of(holdout=Holdout.calibrate(6.0, delta=1e-5, examples=HELD_OUT)), budget=shared)
+        start(source, tmp_path / "c", plan_of(holdout=holdout_of(6.0)), budget=shared)
     assert not (tmp_path / "c" / "ledger").exists()
 
 
@@ -194,14 +184,19 @@ def test_users_are_held_out_as_a_whole(tmp_path):
     assert 0 <= found.metrics["accuracy"] <= 1
 
 
-def test_class_counts_are_paid_for_before_the_first_step_and_shift_the_loss(source, tmp_path, monkeypatch):
+@pytest.fixture
+def adopted(monkeypatch):
+    """The priors that losses adopt."""
+    found, real = [], runs.tasks.AdjustedCrossEntropy.adopt
+    monkeypatch.setattr(
+        runs.tasks.AdjustedCrossEntropy, "adopt", lambda loss, priors: (found.append(priors), real(loss, priors))[1]
+    )
+    return found
+
+
+def test_class_counts_are_paid_for_before_the_first_step_and_shift_the_loss(source, tmp_path, adopted):
     """With little noise the released priors are near the class frequencies."""
     counts = ClassCounts(0.5)
-    adopted = []
-    real = runs.tasks.AdjustedCrossEntropy.adopt
-    monkeypatch.setattr(
-        runs.tasks.AdjustedCrossEntropy, "adopt", lambda loss, priors: (adopted.append(priors), real(loss, priors))[1]
-    )
     outcome = start(source, tmp_path / "run", plan_of(class_counts=counts))
     labels = np.load(source)["y_train"]
     assert adopted[0][1] == pytest.approx(labels.mean(), abs=0.1)
@@ -223,13 +218,8 @@ def test_a_run_that_only_counted_classes_keeps_its_share_of_the_budget(source, t
     assert shared.account().total() > 0
 
 
-def test_a_resumed_run_adopts_the_counts_that_were_released(source, tmp_path, monkeypatch):
-    run, adopted = tmp_path / "run", []
-    real = runs.tasks.AdjustedCrossEntropy.adopt
-    monkeypatch.setattr(
-        runs.tasks.AdjustedCrossEntropy, "adopt", lambda loss, priors: (adopted.append(priors), real(loss, priors))[1]
-    )
-    steps = Loop._take
+def test_a_resumed_run_adopts_the_counts_that_were_released(source, tmp_path, monkeypatch, adopted):
+    run, steps = tmp_path / "run", Loop._take
 
     def interrupted(training, update):
         yield next(steps(training, update))

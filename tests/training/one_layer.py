@@ -25,21 +25,21 @@ def linear_loss(model, batch):
 
 
 def plan(batch_size=20.0, steps=3, multiplier=SIGMA, source="secure", examples=N, **options):
-    return privet.Plan(
-        examples=examples,
-        sampling=privet.sampling.Poisson(batch_size),
-        steps=steps,
-        clipping=options.pop("clipping", privet.clipping.Flat(BOUND)),
-        delta=1e-5,
-        noise=privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0),
-        **options,
-    )
+    noise = privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0)
+    kinds = {"sampling": privet.sampling.Poisson(batch_size), "clipping": privet.clipping.Flat(BOUND), "noise": noise}
+    return privet.Plan(examples=examples, steps=steps, **{"delta": 1e-5, **kinds, **options})
 
 
 def setup(the_plan, x, directory=None, model=None, **options):
     model = model or Probe(x.shape[1])
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     return privet.Training(the_plan, model, linear_loss, optimizer, TensorDataset(x), directory, **options)
+
+
+def resume(directory, x):
+    """Resume a run of `setup`."""
+    model = Probe(x.shape[1])
+    return privet.Training.resume(directory, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
 
 
 def released(training):

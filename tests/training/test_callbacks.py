@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, setup
+from one_layer import BOUND, D, N, Probe, linear_loss, plan, resume, setup
 from torch.utils.data import TensorDataset
 
 import privet
@@ -43,13 +43,6 @@ class Diary(privet.Callback):
 
 def started(directory=None, every=100, steps=6, **options):
     return setup(plan(steps=steps, **options), DATA, privet.Storage(directory, checkpoint_every=every))
-
-
-def resumed(directory):
-    model = Probe()
-    return privet.Training.resume(
-        directory, model, linear_loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(DATA)
-    )  # fmt: skip
 
 
 def metrics(directory):
@@ -131,7 +124,7 @@ def test_an_exception_ends_the_loop_and_loses_nothing(event, tmp_path):
     taken, before = diary.events[-1][1], training.model.w.detach().clone()
     assert read_history(tmp_path / "ledger")[0].spent == taken
     training.close()
-    again = resumed(tmp_path)
+    again = resume(tmp_path, DATA)
     assert torch.equal(again.model.w.detach(), before)
     again.run()
     assert again.steps_spent == 6
@@ -163,11 +156,10 @@ def test_what_is_no_callback_is_refused_before_a_step(wrong):
 
 
 def test_every_run_with_a_directory_has_a_metrics_file(tmp_path):
-    training = started(tmp_path, steps=50)
-    for _ in training:
-        pass
+    training = started(tmp_path, steps=42)
+    training.run()
     lines = metrics(tmp_path)
-    assert [line["step"] for line in lines] == [*range(2, 51, 2)]
+    assert [line["step"] for line in lines] == [*range(2, 43, 2)]
     assert all(set(line) == {"step", "epsilon", "learning_rate", "sensitivity", "seconds"} for line in lines)
     assert lines[-1]["epsilon"] == training.epsilon()
     assert [line["seconds"] for line in lines] == sorted(line["seconds"] for line in lines)
@@ -179,7 +171,7 @@ def test_a_resumed_run_continues_its_file_and_its_time_after_a_torn_line(tmp_pat
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1, "seconds": 1000}\n{"step": 9, "seco')
     diary = Diary()
-    resumed(tmp_path).run(callbacks=[diary])
+    resume(tmp_path, DATA).run(callbacks=[diary])
     assert diary.steps[0].seconds >= 1000
     assert [line["step"] for line in metrics(tmp_path)] == [1, 1, 2, 3, 4, 5, 6]
 

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import one_layer
 import pytest
 import torch
 from torch import nn
@@ -44,12 +45,7 @@ def loss_fn(model, batch):
     return model(batch[0]).square()
 
 
-def plan(**options):
-    options.setdefault("clipping", privet.clipping.Flat(0.6))
-    return privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(10.0), steps=STEPS, delta=1e-5,
-        noise=privet.noise.Gaussian(1.7), **options,
-    )  # fmt: skip
+plan = functools.partial(one_layer.plan, 10.0, STEPS, examples=N)
 
 
 PLANS = {
@@ -96,29 +92,23 @@ AVERAGES = {
 DATA = TensorDataset(torch.randn(N, 4))
 
 
-def started(directory, the_plan, optimizer="sgd", scheduler="none", average="none", **options):
+def started(directory, the_plan, optimizer="sgd", scheduler="none", average="none", resume=False):
     model = Net()
     made = OPTIMIZERS[optimizer](model, the_plan)
-    return privet.Training(
-        the_plan, model, loss_fn, made, DATA, directory,
-        scheduler=SCHEDULERS[scheduler](made), average=AVERAGES[average](model), **options,
-    )  # fmt: skip
+    parts, options = (model, loss_fn, made, DATA), {"scheduler": SCHEDULERS[scheduler](made), "average": AVERAGES[average](model)}
+    if resume:
+        return privet.Training.resume(directory, *parts, **options)
+    return privet.Training(the_plan, *parts, directory, **options)
 
 
-def resumed(directory, the_plan, optimizer="sgd", scheduler="none", average="none", **options):
-    model = Net()
-    made = OPTIMIZERS[optimizer](model, the_plan)
-    return privet.Training.resume(
-        directory, model, loss_fn, made, DATA,
-        scheduler=SCHEDULERS[scheduler](made), average=AVERAGES[average](model), **options,
-    )  # fmt: skip
+resumed = functools.partial(started, resume=True)
 
 
-def stopped(training, at=STOP):
-    for step in training:
-        if step.number == at:
-            break
-    training.close()
+def stopped(training):
+    with training:
+        for step in training:
+            if step.number == STOP:
+                break
 
 
 def public_state(training):

@@ -1,5 +1,6 @@
 """Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
 
+import asyncio
 import random
 import warnings
 
@@ -74,18 +75,26 @@ def test_examples_of_several_shapes_are_one_sum(method, size):
     check(training, [item.mean(0) for item in items])
 
 
+class PanicError(BaseException):
+    """No `Exception`, as what an extension raises that panics."""
+
+
 ERRORS = [
     ValueError("secret"), StopIteration(), IndexError(7), MemoryError(), torch.cuda.OutOfMemoryError(), LedgerError("no"),
+    PanicError("secret"), asyncio.CancelledError("secret"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("size", [1, 5, N])
-def test_an_example_that_cannot_be_read_contributes_zero(error, size, capfd):
+@pytest.mark.parametrize(
+    ("error", "size", "workers"),
+    [*zip(ERRORS, [1, 5, N] * 3, [0] * 8, strict=False), (ERRORS[0], N, 0), (ERRORS[6], 5, 1), (ERRORS[7], 5, 1)],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_an_example_that_cannot_be_read_contributes_zero(error, size, workers, capfd):
     items = [torch.randn(D) for _ in range(N)]
     expected = [item for i, item in enumerate(items) if i not in (4, 9)]
     items[4] = items[9] = error
-    check(train(items, physical_batch_size=size), expected)
+    check(train(items, physical_batch_size=size, reading=privet.Reading(workers=workers)), expected)
     assert "".join(capfd.readouterr()) == ""
 
 
@@ -168,8 +177,14 @@ def ends(x, chosen):
     return x
 
 
+def panics(x, chosen):
+    if bool(chosen):
+        raise PanicError("secret")
+    return x
+
+
 @pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
-@pytest.mark.parametrize("failing", [raises, has_two_losses, has_another_shape, is_out_of_range, is_no_tensor, ends])
+@pytest.mark.parametrize("failing", [raises, has_two_losses, has_another_shape, is_out_of_range, is_no_tensor, ends, panics])
 def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, capfd):
     items = [torch.randn(D) for _ in range(N)]
     expected = [item for i, item in enumerate(items) if i not in (2, 3)]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_layer import plan
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
@@ -21,12 +22,8 @@ def losses(model, batch):
 
 
 def start(loss_fn=losses, dataset=DATA):
-    plan = privet.Plan(
-        examples=EXAMPLES, sampling=privet.sampling.Poisson(4), steps=1, delta=1e-3, clipping=privet.clipping.Flat(1.0),
-        noise=privet.noise.Gaussian(1.0),
-    )  # fmt: skip
     model = nn.Linear(3, 2)
-    privet.Training(plan, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), dataset)
+    privet.Training(plan(4, examples=EXAMPLES), model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), dataset)
 
 
 class Items(Dataset):

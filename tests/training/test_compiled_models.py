@@ -62,8 +62,7 @@ def train(model, loss=linear_loss, directory=None, the_plan=None, **options):
     return privet.Training(the_plan or plan(), model, loss, optimizer, TensorDataset(DATA), directory, **options)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("method", ["ghost", "loop"])
+@pytest.mark.parametrize(("form", "method"), [*((form, "ghost") for form in FORMS), ("model wrapped", "loop"), ("loss", "loop")])
 def test_neither_the_check_nor_a_step_compiles_and_the_user_is_told_once(form, method):
     torch._dynamo.reset()
     backend = Backend()

@@ -7,10 +7,9 @@ import pickle
 
 import pytest
 import torch
+from one_layer import D, N, plan, setup
 from torch import nn
-from torch.utils.data import TensorDataset
 
-import privet
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger
@@ -19,25 +18,15 @@ from privet.noise import Token
 from privet.noise.prefetch import Prefetcher
 from privet.noise.sources import SOURCES, Keystream
 
-N, STEPS = 20, 5
+STEPS = 5
 
 
-def plan(sampling=None):
-    return privet.Plan(
-        examples=N, sampling=sampling or privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
-        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
-
-
-def training(directory=None, **options):
-    model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    data = TensorDataset(torch.randn(N, 2))
-    return privet.Training(plan(), model, lambda m, b: m(b[0])[:, 0], optimizer, data, directory, **options)
+def training(directory=None):
+    return setup(plan(steps=STEPS), torch.randn(N, D), directory)
 
 
 def budget(folder):
-    return Budget.create(folder / "budget", epsilon=3.0, delta=1e-5, examples=N)
+    return Budget.create(folder / "budget", epsilon=30.0, delta=1e-5, examples=N)
 
 
 UNIQUE = {
@@ -55,14 +44,10 @@ UNIQUE = {
     "an account": lambda folder: budget(folder).account(),
     **{f"the source {name}": lambda folder, kind=kind: kind() for name, kind in SOURCES.items()},
 }
-WAYS = {
-    "copy": copy.copy,
-    "deepcopy": copy.deepcopy,
-    "pickle": pickle.dumps,
-    "torch.save": lambda x: torch.save(x, io.BytesIO()),
-    "a list that holds it": lambda x: copy.deepcopy([x]),
-    "a module that holds it": lambda x: copy.deepcopy(_holding(x)),
-}
+WAYS = [
+    copy.copy, copy.deepcopy, pickle.dumps, lambda x: torch.save(x, io.BytesIO()), lambda x: copy.deepcopy([x]),
+    lambda x: copy.deepcopy(_holding(x)),
+]  # fmt: skip
 
 
 def _holding(x):
@@ -71,12 +56,12 @@ def _holding(x):
     return module
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
 @pytest.mark.parametrize("make", UNIQUE.values(), ids=list(UNIQUE))
-def test_nothing_that_spends_can_be_copied(make, way, tmp_path):
+def test_nothing_that_spends_can_be_copied(make, tmp_path):
     made = make(tmp_path)
-    with pytest.raises(TypeError, match=rf"^a {type(made).__name__} cannot be copied or pickled\. .{{30,}}\.$"):
-        way(made)
+    for way in WAYS:
+        with pytest.raises(TypeError, match=rf"^a {type(made).__name__} cannot be copied or pickled\. .{{30,}}\.$"):
+            way(made)
 
 
 def test_a_training_says_what_to_do_instead():
@@ -99,7 +84,7 @@ def test_a_fork_takes_no_step(begun, where, tmp_path):
     steps = iter(original)
     if begun:
         next(steps)
-    before = original.model.weight.detach().clone()
+    before = original.model.w.detach().clone()
     child = os.fork()
     if child == 0:
         code = 9
@@ -107,7 +92,7 @@ def test_a_fork_takes_no_step(begun, where, tmp_path):
             try:
                 attempt()
             except LedgerError as error:
-                same = torch.equal(original.model.weight.detach(), before)
+                same = torch.equal(original.model.w.detach(), before)
                 code = 7 if "a fork must not spend" in str(error) and same else 8
             if code != 7:
                 break

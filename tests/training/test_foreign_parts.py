@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from one_layer import plan
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -52,12 +53,9 @@ def loss(model, batch):
 
 def training_of(directory=None, **parts):
     torch.manual_seed(0)
-    plan = privet.Plan(
-        examples=N, steps=1, delta=1e-3, noise=privet.noise.Gaussian(0.0, non_private=True),
-        **{"sampling": sampling.FullBatch(), "clipping": clipping.Flat(C), **parts},
-    )  # fmt: skip
+    made = plan(steps=1, multiplier=0.0, examples=N, **{"sampling": sampling.FullBatch(), **parts})
     model, data = nn.Linear(3, 2), TensorDataset(5 * torch.randn(N, 3))
-    return privet.Training(plan, model, loss, torch.optim.SGD(model.parameters(), lr=1.0), data, directory)
+    return privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=1.0), data, directory)
 
 
 def test_a_rule_that_looks_at_the_batch_is_refused_before_anything_is_written(tmp_path):
@@ -75,11 +73,7 @@ def test_an_example_that_a_sampler_draws_twice_counts_once():
 
 
 def test_the_statement_names_what_privet_does_not_define():
-    made = privet.Plan(
-        examples=N, steps=1, delta=1e-3, sampling=Declared(4), clipping=clipping.Layerwise(ByLongest(C)),
-        noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
+    made = plan(examples=N, sampling=Declared(4), clipping=clipping.Layerwise(ByLongest(C)))
     words = "ByLongest, Declared, which Privet does not define, keep no state"
     assert sum(words in assumption for assumption in made.guarantee().assumptions) == 1
-    own = privet.Plan(examples=N, steps=1, delta=1e-3, sampling=sampling.Poisson(4), clipping=clipping.Flat(C), noise=made.noise)
-    assert not any("does not define" in assumption for assumption in own.guarantee().assumptions)
+    assert not any("does not define" in assumption for assumption in plan(4, examples=N).guarantee().assumptions)

@@ -84,7 +84,7 @@ def by_hand(net, the_plan, masks_at):
         generator = torch.Generator().manual_seed(step)
         bases = bases_of(net, ranks, rule.iterations, generator, masks)
         inside, outside = [torch.zeros(k).double() for k in ranks], [torch.zeros(p).double() for p in sizes]
-        for i in the_plan.sampling.draw(EXAMPLES, source.words).tolist():
+        for i in next(the_plan.sampling.draws(EXAMPLES, source.words)).tolist():
             g = [part * mask for part, mask in zip(gradient(net, tuple(v[i : i + 1] for v in x)), masks, strict=True)]
             e = [basis.t() @ part for basis, part in zip(bases, g, strict=True)]
             r = [part - basis @ own for basis, part, own in zip(bases, g, e, strict=True)]

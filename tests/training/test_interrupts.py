@@ -4,14 +4,12 @@ import signal
 
 import pytest
 import torch
+from one_layer import D, N, plan
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-
-pytestmark = pytest.mark.filterwarnings("ignore:the model changes its own state")
-
-N = 6
+from privet.training.loop import StepError
 
 
 class Means(nn.Module):
@@ -19,8 +17,8 @@ class Means(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(2, 1)
-        self.register_buffer("mean", torch.zeros(2))
+        self.layer = nn.Linear(D, 1)
+        self.register_buffer("mean", torch.zeros(D))
 
     def forward(self, x):
         found = self.layer(x - self.mean)
@@ -28,35 +26,38 @@ class Means(nn.Module):
         return found
 
 
-def setup(directory=None, model=None, loss=lambda model, batch: model(batch[0])[:, 0], **options):
-    model = model or Means()
-    plan = privet.Plan(
-        examples=N, sampling=privet.sampling.FullBatch(), steps=4, clipping=privet.clipping.Flat(1.0), delta=1e-3,
-        noise=privet.noise.Gaussian(2.0),
-    )  # fmt: skip
-    data = TensorDataset(torch.full((N, 2), 100.0))
-    return privet.Training(plan, model, loss, torch.optim.SGD(model.parameters(), lr=0.1), data, directory, **options)
+@pytest.fixture
+def raising():
+    """A signal whose handler raises an error that an example could raise, too."""
+
+    def handle(*_):
+        raise RuntimeError
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield
+    signal.signal(signal.SIGUSR1, before)
 
 
-def read_mean(directory):
-    return torch.load(directory / "checkpoint.pt", weights_only=True)["model"].get("mean", torch.zeros(2)).tolist()
-
-
+@pytest.mark.filterwarnings("ignore:the model changes its own state")
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, StepError)])
 @pytest.mark.parametrize("method", ["loop", "ghost"])
-def test_an_interrupt_leaves_no_example_in_the_model_or_the_checkpoint(method, tmp_path):
+def test_an_interrupt_leaves_no_example_in_the_model_or_the_checkpoint(method, number, raised, raising, tmp_path):
     def loss(model, batch):
         found = model(batch[0])[:, 0]
         if interrupts:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return found
 
-    interrupts = False
-    training = setup(tmp_path / "run", loss=loss, method=method)
+    model, data, interrupts = Means(), TensorDataset(torch.full((N, D), 100.0)), False
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = privet.Training(plan(N), model, loss, optimizer, data, tmp_path, method=method)
     interrupts = True
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         training.run()
-    assert training.model.mean.tolist() == read_mean(tmp_path / "run") == [0, 0]
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["model"]
+    assert not model.mean.any()
+    assert not saved.get("mean", torch.zeros(D)).any()
     assert training.steps_spent == 1
     interrupts = False
     training.run()
-    assert training.steps_spent == 4
+    assert training.steps_spent == 3

@@ -3,10 +3,12 @@
 import copy
 import json
 import os
+import shutil
 import stat
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
+import one_layer
 import pytest
 import torch
 from torch import nn
@@ -22,14 +24,11 @@ from privet.ledger import read_history
 from privet.training import manifest
 from privet.training.manifest import digest_data, name_of
 
-N, STEPS = 20, 6
+N, STEPS = 20, 3
 
 
 def plan(clipping=None):
-    return privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
-        clipping=clipping or Flat(0.7), noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
+    return one_layer.plan(5.0, STEPS, examples=N, clipping=clipping or Flat(0.7))
 
 
 def loss_fn(model, batch):
@@ -86,14 +85,12 @@ def parts(optimizer=adam, scheduler=None, average=None, model=lambda: nn.Linear(
     return (made, loss, stepping, data), options
 
 
-def begun(directory, steps=2, the_plan=None, **how):
+def begun(directory, **how):
     arguments, options = parts(**how)
-    training = privet.Training(the_plan or plan(), *arguments, directory, **options)
-    for step in training:
-        if step.number == steps:
-            break
-    training.close()
-    return training
+    with privet.Training(plan(), *arguments, directory, **options) as training:
+        for step in training:
+            if step.number == 2:
+                break
 
 
 def resumed(directory, **how):
@@ -168,21 +165,33 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def run_with(tmp_path_factory):
+    """A function of parts that returns the directory of a run with them, which has taken two steps."""
+
+    @cache
+    def make(*right):
+        directory = tmp_path_factory.mktemp("run")
+        begun(directory, **dict(right))
+        return directory
+
+    return lambda right: make(*right.items())
+
+
 @pytest.mark.parametrize(("right", "wrong", "says"), WRONG.values(), ids=list(WRONG))
-def test_a_run_is_not_resumed_with_other_parts(right, wrong, says, tmp_path):
+def test_a_run_is_not_resumed_with_other_parts(right, wrong, says, run_with):
     """Nothing is restored, written or spent, and the right parts resume the run afterwards."""
-    begun(tmp_path, **right)
-    before = contents(tmp_path)
+    directory = run_with(right)
+    before = contents(directory)
     (model, *others), options = parts(**wrong)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(LedgerError, match=says) as caught:
-        privet.Training.resume(tmp_path, model, *others, **options)
+        privet.Training.resume(directory, model, *others, **options)
     assert "(before → now)" in str(caught.value)
-    assert contents(tmp_path) == before
+    assert contents(directory) == before
     assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
-    again = resumed(tmp_path, **right)
-    again.run()
-    assert (again.steps_spent, read_history(tmp_path / "ledger")[0].spent) == (STEPS, STEPS)
+    with resumed(directory, **right) as again:
+        assert (again.steps_spent, read_history(directory / "ledger")[0].spent) == (2, 2)
 
 
 SAME = {
@@ -232,8 +241,8 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("name", "text"), DAMAGED)
-def test_a_damaged_file_is_refused(name, text, tmp_path):
-    begun(tmp_path)
+def test_a_damaged_file_is_refused(name, text, tmp_path, run_with):
+    shutil.copytree(run_with({}), tmp_path, dirs_exist_ok=True)
     (tmp_path / name).write_text(text)
     with pytest.raises(LedgerError, match=r"manifest|fingerprint\.json is damaged; restore it, or remove it"):
         resumed(tmp_path)
@@ -258,9 +267,8 @@ def test_a_long_diff_is_cut(tmp_path):
     assert len(str(caught.value).splitlines()) == 11
 
 
-def test_the_manifest_describes_what_trains(tmp_path):
-    begun(tmp_path, **RATE)
-    held = json.loads((tmp_path / "manifest.json").read_text())
+def test_the_manifest_describes_what_trains(run_with):
+    held = json.loads((run_with(RATE) / "manifest.json").read_text())
     group = "optimizer.groups[0]"
     assert held["parts"].items() >= {
         "model.parameters.weight": "float32 (1, 3), trained", "optimizer": "torch.optim.adam.Adam",
@@ -310,10 +318,7 @@ def test_tensors_of_every_type_are_compared(kind):
 
 def test_a_run_of_users_is_not_resumed_with_others(tmp_path):
     loss = privet.units.grouped(lambda model, batch: model(batch[0]).square().flatten(1).sum(1))
-    plan = privet.Plan(
-        examples=3, unit="one user", sampling=privet.sampling.FullBatch(), steps=4, clipping=privet.clipping.Flat(0.3),
-        delta=1e-3, noise=privet.noise.Gaussian(2.0),
-    )  # fmt: skip
+    plan = one_layer.plan(examples=3, unit="one user", sampling=privet.sampling.FullBatch())
     divisions = [[number % 3 for number in range(N)], [min(number, 2) for number in range(N)]]
 
     def parts(ids, data=DATA):
@@ -350,11 +355,6 @@ def own_kind(name, factor):
     return dataclass(frozen=True)(type(name, (NormRule,), {"factor": factor, "__module__": __name__}))
 
 
-@pytest.fixture
-def registered():
-    return privet.register(Half)
-
-
 def test_what_cannot_be_registered():
     class Plain(NormRule):
         def factor(self, norms):
@@ -379,15 +379,14 @@ def test_what_cannot_be_registered():
 
 
 def test_another_kind_of_a_known_name_is_refused(tmp_path):
-    impostor = dataclass(frozen=True)(
-        type("Flat", (NormRule,), {"factor": lambda self, norms: norms * 0, "__module__": __name__})
-    )
+    impostor = own_kind("Flat", lambda self, norms: norms * 0)
     arguments, _ = parts()
     with pytest.raises(InvalidArgumentError, match=r"plan\.clipping\.kind is 'Flat'"):
         privet.Training(plan(impostor(0.7)), *arguments, tmp_path / "run")
 
 
-def test_a_kind_that_is_defined_again_takes_the_place_of_the_first(registered):
+def test_a_kind_that_is_defined_again_takes_the_place_of_the_first():
+    privet.register(Half)
     again = own_kind("Half", Half.factor)
     privet.register(again)
     assert PARTS["Half"] is again
@@ -402,16 +401,12 @@ def test_a_value_that_json_changes_is_refused(tmp_path):
         def factor(self, norms):
             return norms * 0
 
-    try:
-        arguments, _ = parts()
-        with pytest.raises(InvalidArgumentError, match="its JSON does not restore"):
-            privet.Training(plan(Odd(0.7)), *arguments, tmp_path / "run")
-        assert not (tmp_path / "run").exists()
-    finally:
-        del PARTS["Odd"]
+    arguments, _ = parts()
+    with pytest.raises(InvalidArgumentError, match="its JSON does not restore"):
+        privet.Training(plan(Odd(0.7)), *arguments, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX modes")
-def test_only_the_owner_can_read_the_fingerprint(tmp_path):
-    begun(tmp_path)
-    assert stat.S_IMODE((tmp_path / "fingerprint.json").stat().st_mode) == 0o600
+def test_only_the_owner_can_read_the_fingerprint(run_with):
+    assert stat.S_IMODE((run_with({}) / "fingerprint.json").stat().st_mode) == 0o600

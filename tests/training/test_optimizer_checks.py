@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from one_layer import BOUND, SIGMA, plan
 from torch import nn
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
@@ -33,13 +34,15 @@ class Net(nn.Module):
         return self.last(torch.tanh(self.first(x)))[:, 0]
 
 
-def training(model, optimizer, directory=None, steps=STEPS, **options):
-    plan = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(5.0), steps=steps, delta=1e-5,
-        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
-    data = TensorDataset(torch.randn(N, 3))
-    return privet.Training(plan, model, lambda m, b: m(b[0]).square(), optimizer, data, directory, **options)
+DATA = TensorDataset(torch.randn(N, 3))
+
+
+def loss_fn(model, batch):
+    return model(batch[0]).square()
+
+
+def training(model, optimizer, directory=None, **options):
+    return privet.Training(plan(5.0, STEPS, examples=N), model, loss_fn, optimizer, DATA, directory, **options)
 
 
 class Wrapper(torch.optim.Optimizer):
@@ -87,6 +90,13 @@ class Lookahead(torch.optim.SGD):
                     member.copy_(kept.lerp_(member, 0.5))
 
 
+class Sharpness(torch.optim.Optimizer):
+    """Evaluates the loss at a second point."""
+
+    def step(self, closure):
+        return closure()
+
+
 class ChoosesItsRate(torch.optim.Optimizer):
     """Has a rate of None in its groups, as Adafactor of transformers with a relative step has."""
 
@@ -129,7 +139,7 @@ NEW = {
     "a wrapper": lambda m: Wrapper(sgd(m, momentum=0.9), 0.5),
     "slow weights": lambda m: Lookahead(m.parameters()),
     "blank state": lambda m: injected(sgd(m, momentum=0.9), m.last.bias, {"momentum_buffer": torch.zeros(1)}),
-    "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=1.3 * 0.7 / 5),
+    "AdamBC": lambda m: privet.optim.AdamBC(m.parameters(), lr=0.1, noise_deviation=SIGMA * BOUND / 5),
 }
 
 
@@ -142,15 +152,10 @@ def test_new_optimizers_train(make):
 
 
 def test_an_optimizer_that_chooses_its_rate_has_none_in_a_run_and_is_resumed(tmp_path):
-    model, place, loss_fn = Net(), tmp_path / "run", lambda m, b: m(b[0]).square()
-    data = TensorDataset(torch.randn(N, 3))
-    plan = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(5.0), steps=STEPS, delta=1e-5,
-        clipping=privet.clipping.Flat(0.7), noise=privet.noise.Gaussian(1.3),
-    )  # fmt: skip
-    with privet.Training(plan, model, loss_fn, ChoosesItsRate(model.parameters()), data, place) as run:
+    model = Net()
+    with training(model, ChoosesItsRate(model.parameters()), tmp_path) as run:
         assert next(iter(run)).learning_rate is None
-    with privet.Training.resume(place, model, loss_fn, ChoosesItsRate(model.parameters()), data) as run:
+    with privet.Training.resume(tmp_path, model, loss_fn, ChoosesItsRate(model.parameters()), DATA) as run:
         run.run()
     assert run.steps_spent == STEPS
 
@@ -198,6 +203,14 @@ OLD = {
     "slow weights of earlier steps": (
         lambda m: Lookahead(m.parameters(), shift=0.5), r"tensors of its own in an attribute \(slow\)'",
     ),
+    "LBFGS": (lambda m: torch.optim.LBFGS(m.parameters()), "one gradient per step"),
+    "a step that needs a closure": (lambda m: Sharpness(m.parameters(), {}), "one gradient per step"),
+    "sparse gradients": (lambda m: torch.optim.SparseAdam(m.parameters()), "for dense gradients"),
+    "differentiable steps": (lambda m: torch.optim.Adam(m.parameters(), differentiable=True), "for dense gradients"),
+    "a part of the model": (lambda m: torch.optim.SGD(m.first.parameters(), lr=0.1), r"without last\.weight"),
+    "something else's parameters": (
+        lambda m: torch.optim.SGD([*m.parameters(), *Net().parameters()], lr=0.1), "foreign",
+    ),
     "LBFGS inside": (lambda m: Wrapper(torch.optim.LBFGS(m.parameters()), 0.5), "one gradient per step"),
     "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(Net())), "foreign"),
 }  # fmt: skip
@@ -230,14 +243,12 @@ def test_a_gradient_that_lies_around_at_a_frozen_parameter_is_not_applied():
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past(tmp_path):
     model = Net()
-    run = training(model, sgd(model, momentum=0.9), tmp_path)
-    run.close()
+    training(model, sgd(model, momentum=0.9), tmp_path).close()
     (tmp_path / "checkpoint.pt").unlink()
-    arguments = (lambda m, b: m(b[0]).square(), run._rows.dataset)
     used = stepped(sgd(model, momentum=0.9), model)
     with pytest.raises(InvalidArgumentError, match="momentum_buffer"):
-        privet.Training.resume(tmp_path, model, arguments[0], used, arguments[1])
-    privet.Training.resume(tmp_path, model, arguments[0], sgd(model, momentum=0.9), arguments[1]).run()
+        privet.Training.resume(tmp_path, model, loss_fn, used, DATA)
+    privet.Training.resume(tmp_path, model, loss_fn, sgd(model, momentum=0.9), DATA).run()
 
 
 # Schedulers and averages ----------------------------------------------------------------------------------------------

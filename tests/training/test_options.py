@@ -5,50 +5,29 @@ import json
 
 import pytest
 import torch
-from one_layer import D, N, linear_loss, plan, setup
-from torch.utils.data import TensorDataset
+from one_layer import D, N, plan, resume, setup
 
 import privet
 from privet.errors import BudgetExhaustedError, InvalidArgumentError
 from privet.training import Reading, Storage
 
+FILES = ("../run.json", "a/b", "", "ledger", "plan.json", "status.json", "checkpoint.pt", "manifest.json")
+SENSELESS = {
+    "directory": [{"directory": 3}, {"directory": ["run"]}],
+    "budget": [{"budget": "budget"}],
+    "anchor": [{"directory": "run", "anchor": 3}, {"anchor": "elsewhere"}],
+    "checkpoint_every": [{"checkpoint_every": value} for value in (0, 2.5, True)],
+    "files": [{"files": {"run.json": "{}"}}, *({"directory": "run", "files": {file: ""}} for file in FILES)],
+    "workers": [{"workers": -1}, {"workers": 1.5}],
+    "probe": [{"probe": 1}, {"probe": None}],
+}
 
-def resume(storage, **options):
-    model = torch.nn.Linear(D, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return privet.Training.resume(storage, model, linear_loss, optimizer, TensorDataset(torch.zeros(N, D)), **options)
 
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({"directory": 3}, "directory"),
-        ({"directory": ["run"]}, "directory"),
-        ({"budget": "budget"}, "budget"),
-        ({"directory": "run", "anchor": 3}, "anchor"),
-        ({"anchor": "elsewhere"}, "anchor"),
-        ({"checkpoint_every": 0}, "checkpoint_every"),
-        ({"checkpoint_every": 2.5}, "checkpoint_every"),
-        ({"checkpoint_every": True}, "checkpoint_every"),
-        ({"files": {"run.json": "{}"}}, "files"),
-        *(
-            ({"directory": "run", "files": {file: ""}}, "files")
-            for file in ("../run.json", "a/b", "", "ledger", "plan.json", "status.json", "checkpoint.pt", "manifest.json")
-        ),
-    ],
-)
-def test_a_storage_that_makes_no_sense_is_refused_by_name(options, name):
+@pytest.mark.parametrize(("name", "options"), [(name, options) for name, every in SENSELESS.items() for options in every])
+def test_a_storage_or_reading_that_makes_no_sense_is_refused_by_name(name, options):
+    kind = Reading if name in ("workers", "probe") else Storage
     with pytest.raises(InvalidArgumentError, match=rf"^{name} is .*; it must be "):
-        Storage(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [({"workers": -1}, "workers"), ({"workers": 1.5}, "workers"), ({"probe": 1}, "probe"), ({"probe": None}, "probe")],
-)
-def test_a_reading_that_makes_no_sense_is_refused_by_name(options, name):
-    with pytest.raises(InvalidArgumentError, match=rf"^{name} is .*; it must be "):
-        Reading(**options)
+        kind(**options)
 
 
 def test_a_training_has_few_arguments_and_none_that_is_private():
@@ -84,7 +63,7 @@ def test_what_a_run_is_given_once_is_refused_when_it_is_resumed(tmp_path):
         (Storage(tmp_path / "run", files={"note.txt": "mine"}), "files"),
     ):
         with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
-            resume(storage)
+            resume(storage, torch.zeros(N, D))
 
 
 def test_a_run_stays_where_it_began_if_the_working_directory_changes(tmp_path, monkeypatch):

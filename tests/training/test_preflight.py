@@ -232,10 +232,7 @@ def test_whole_numbers_among_floats_contribute_as_floats(reading, workers):
     def loss_fn(model, batch):
         return model(batch["x"]).sum(1) - batch["y"]
 
-    silent = privet.Plan(
-        examples=N, sampling=privet.sampling.FullBatch(), steps=1, clipping=privet.clipping.Flat(1e6), delta=1e-5,
-        noise=privet.noise.Gaussian(0.0, non_private=True),
-    )  # fmt: skip
+    silent = plan(N, steps=1, multiplier=0.0, clipping=privet.clipping.Flat(1e6))
     moved = []
     for rows, options in (ROWS, {"workers": workers, **reading}), (AS_TENSORS, {}):
         torch.manual_seed(0)
@@ -396,10 +393,7 @@ def test_a_check_that_is_asked_again_reads_nothing():
 def test_spectral_norm_trains_as_in_a_plain_loop(normalise, size):
     """Power iteration goes on by one round a step, whatever the physical batches, and the check leaves it where it was."""
     x, runs = torch.randn(10, 5), []
-    made = privet.Plan(
-        examples=10, sampling=privet.sampling.Poisson(10), steps=5, delta=1e-5, clipping=privet.clipping.Flat(1e6),
-        noise=privet.noise.Gaussian(0.0, non_private=True),
-    )  # fmt: skip
+    made = plan(10, steps=5, multiplier=0.0, examples=10, clipping=privet.clipping.Flat(1e6))
 
     def loss(model, batch):
         return model(batch[0]).square().sum(1)

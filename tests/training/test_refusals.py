@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from one_layer import D, N, Probe, linear_loss, plan, setup
+from one_layer import D, N, Probe, plan, setup
 from torch import nn
-from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 import privet
@@ -21,32 +20,6 @@ def test_an_uncalibrated_plan_is_refused():
         setup(plan(multiplier=None), torch.randn(N, D))
     with pytest.raises(InvalidArgumentError, match="steps"):
         setup(plan(steps=None), torch.randn(N, D))
-
-
-class Sharpness(torch.optim.Optimizer):
-    """An optimizer that evaluates the loss at a second point."""
-
-    def step(self, closure):
-        return closure()
-
-
-def test_optimizers_that_do_not_fit_are_refused():
-    data = TensorDataset(torch.randn(N, D))
-    model, other = Probe(), Probe()
-    used = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    model.w.grad = torch.ones(D)
-    used.step()
-    for optimizer, says in (
-        (torch.optim.LBFGS(model.parameters()), "one gradient per step"),
-        (Sharpness(model.parameters(), {}), "one gradient per step"),
-        (torch.optim.SparseAdam(model.parameters()), "for dense gradients"),
-        (torch.optim.Adam(model.parameters(), differentiable=True), "for dense gradients"),
-        (torch.optim.SGD(other.parameters(), lr=0.1), "without w"),
-        (torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1), "foreign"),
-        (used, "state from earlier"),
-    ):
-        with pytest.raises(InvalidArgumentError, match=says):
-            privet.Training(plan(), model, linear_loss, optimizer, data)
 
 
 def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():
@@ -158,11 +131,6 @@ def test_a_schedule_by_which_the_bound_of_a_group_leaves_its_range_is_refused_be
     """One rule is split among the groups of the model, which the plan does not know."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     rule = privet.clipping.Layerwise(privet.clipping.Flat(1e-11))
-    the_plan = privet.Plan(
-        examples=20, sampling=privet.sampling.Poisson(5), steps=10, delta=1e-3, clipping=rule,
-        bound_schedule=privet.schedules.Geometric(rate=0.5, final=0.11), noise=privet.noise.Gaussian(1.0),
-    )  # fmt: skip
-    data = torch.utils.data.TensorDataset(torch.randn(20, 3), torch.randn(20))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    the_plan = plan(clipping=rule, steps=10, bound_schedule=privet.schedules.Geometric(rate=0.5, final=0.11))
     with pytest.raises(InvalidArgumentError, match=r"clipping\.bound is 7\.7.*e-13"):
-        privet.Training(the_plan, model, lambda m, batch: (m(batch[0])[:, 0] - batch[1]).square(), optimizer, data)
+        setup(the_plan, torch.randn(N, 3), model=model)

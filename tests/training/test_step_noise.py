@@ -29,6 +29,21 @@ def test_noise_is_drawn_ahead_for_large_models_and_only_while_training_runs(monk
     assert drawing_threads() == []
 
 
+def test_noise_is_drawn_ahead_until_the_last_loop_ends(monkeypatch):
+    monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
+    training = setup(plan(steps=9), torch.zeros(N, 60_000))
+    one, other = iter(training), iter(training)
+    next(one), next(other)
+    assert len(drawing_threads()) == 1
+    one.close()
+    assert len(drawing_threads()) == 1
+    next(other)
+    other.close()
+    assert drawing_threads() == []
+    next(iter(training))
+    assert drawing_threads() == []
+
+
 def test_noise_drawn_ahead_is_what_the_plan_says_at_every_step(monkeypatch, holds_twice):
     monkeypatch.setattr(privet.noise.sources, "_cores", lambda: 2)
     width, steps = 70_001, 4
@@ -96,11 +111,8 @@ def test_seeding_torch_does_not_repeat_the_noise():
 @pytest.mark.parametrize(("deviation", "expected"), [("relative", (1.0, 0.5, 0.75)), ("fixed", (1.0, 1.0, 3.0))])
 def test_every_step_has_its_own_noise(deviation, expected):
     """Data of zeros: what is released is the noise; the deviations' ratio to σ·C is the schedules'."""
-    made = privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(20), steps=3, clipping=privet.clipping.Flat(BOUND), delta=1e-5,
-        bound_schedule=privet.schedules.Table((1.0, 0.5, 0.25)),
-        noise=privet.noise.Gaussian(SIGMA, schedule=privet.schedules.Table((1.0, 1.0, 3.0)), deviation=deviation),
-    )  # fmt: skip
+    noise = privet.noise.Gaussian(SIGMA, schedule=privet.schedules.Table((1.0, 1.0, 3.0)), deviation=deviation)
+    made = plan(noise=noise, bound_schedule=privet.schedules.Table((1.0, 0.5, 0.25)))
     width = 5000
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], width) / width
     for _ in range(3):  # fresh randomness before failing

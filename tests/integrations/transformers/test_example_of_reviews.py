@@ -55,13 +55,13 @@ def reviews(number):
 @pytest.fixture
 def files(tmp_path):
     paths = [tmp_path / "private.tsv.gz", tmp_path / "public.tsv.gz"]
-    for path, number in zip(paths, (120, 40), strict=True):
+    for path, number in zip(paths, (60, 40), strict=True):
         path.write_bytes(gzip.compress(f"label\tsentence\n{reviews(number)}".encode()))
     return paths
 
 
 def test_it_trains_from_files_and_says_what_it_promises(example, tiny, files, tmp_path, monkeypatch, capsys):
-    sizes = ["--epsilon", "50", "--delta", "1e-3", "--batch-size", "40", "--epochs", "2"]
+    sizes = ["--epsilon", "50", "--delta", "1e-3", "--batch-size", "20", "--epochs", "1"]
     monkeypatch.setattr("sys.argv", ["", *map(str, files), *sizes, "--out", str(tmp_path / "out"), "--cpu"])
     example.main()
     printed = capsys.readouterr().out
@@ -73,7 +73,7 @@ def test_it_trains_from_files_and_says_what_it_promises(example, tiny, files, tm
 @pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")
 def test_only_adapters_of_the_last_layers_and_the_head_are_trained(example, tiny, files, tmp_path):
     rows = example.read(files[0])
-    options = {"epsilon": 50.0, "delta": 1e-3, "batch_size": 40.0, "epochs": 2.0, "out": str(tmp_path), "cpu": True, "bf16": True}
+    options = {"epsilon": 50.0, "delta": 1e-3, "batch_size": 20.0, "epochs": 1.0, "out": str(tmp_path), "cpu": True, "bf16": True}
     trainer, found = example.train(tiny, WIDTH, rows, rows[:20], argparse.Namespace(**options))
     trained = {name for name, parameter in trainer.model.named_parameters() if parameter.requires_grad}
     assert {name.split("layer.")[1][0] for name in trained if "lora" in name} == {*"345"}

@@ -12,11 +12,11 @@ pytest.importorskip("accelerate")
 import torch
 from recording import Seen
 from tiny_trainings import Labelled, Sequences, arguments, bert, gpt2, llama, lora, make_plan, noiseless_plan, pad, trainer
-from transformers import EarlyStoppingCallback, GPT2LMHeadModel, TrainerCallback
+from transformers import EarlyStoppingCallback, GPT2LMHeadModel, Trainer, TrainerCallback
 
 import privet
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
-from privet.integrations.transformers import PrivateTrainer
+from privet.integrations.transformers import PrivateTrainer, PrivateTrainerMixin
 from privet.integrations.transformers.trainer import PRIVACY
 
 OF_THE_CLOCK = {"train_runtime", "train_samples_per_second", "train_steps_per_second"}
@@ -32,10 +32,29 @@ def moved(before, model, some=False):
 
 
 def test_all_steps_of_the_plan_are_taken_with_the_hosts_schedule_and_log_their_epsilon(tmp_path):
+    """In a subclass of another trainer, too; what it hands to callbacks holds no example."""
+
+    class Counting(Trainer):
+        logs = 0
+
+        def log(self, logs, start_time=None):
+            self.logs += 1
+            super().log(logs, start_time)
+
+    class PrivateCounting(PrivateTrainerMixin, Counting):
+        pass
+
+    class Watch(TrainerCallback):
+        batches = []
+
+        def on_step_end(self, args, state, control, train_dataloader=None, **others):
+            self.batches += train_dataloader
+
     model = llama()
     before = weights(model)
-    host = trainer(tmp_path, model=model, lr_scheduler_type="linear")
+    host = trainer(tmp_path, model=model, kind=PrivateCounting, lr_scheduler_type="linear", given={"callbacks": [Watch()]})
     result = host.train()
+    assert (host.logs, Watch.batches) == (7, [{}] * 4 * 6)
     assert result.global_step == host.training.steps_spent == 6
     assert math.isnan(result.training_loss)
     rates = [line["learning_rate"] for line in host.state.log_history if "learning_rate" in line]
@@ -58,22 +77,6 @@ def test_what_the_host_logs_is_the_same_for_other_private_data(tmp_path):
         assert names == {"learning_rate", "epsilon", "delta", "epoch", "step", "total_flos"}
         assert state["total_flos"] == state["num_input_tokens_seen"] == 0
     assert found[0] == found[1]
-
-
-def test_callbacks_and_the_model_see_no_private_batch(tmp_path):
-    """What the host hands to callbacks holds no example, and every pass of the model is over a single one."""
-
-    class Watch(TrainerCallback):
-        steps = 0
-
-        def on_step_end(self, args, state, control, train_dataloader=None, **others):
-            self.steps += 1
-            assert list(train_dataloader) == [{}] * 4
-
-    watch = Watch()
-    host = trainer(tmp_path, given={"callbacks": [watch]})
-    host.train()
-    assert watch.steps == 6
 
 
 def test_an_update_is_the_mean_of_clipped_gradients_of_the_models_own_loss(tmp_path):
@@ -129,12 +132,6 @@ def test_evaluation_and_early_stopping_on_public_data(tmp_path):
     assert host.evaluate()["eval_score"] == 1.0
 
 
-def test_epochs_are_those_of_the_plan(tmp_path):
-    host = trainer(tmp_path, eval_strategy="epoch", plan=make_plan(steps=8), given={"eval_dataset": Sequences(8, seed=1)})
-    host.train()
-    assert [(line["epoch"], line["step"]) for line in host.state.log_history if "eval_loss" in line] == [(1, 4), (2, 8)]
-
-
 def test_what_is_saved_can_be_loaded_and_states_its_privacy(tmp_path):
     model = gpt2()
     host = trainer(tmp_path, model=model, save_strategy="steps", save_steps=3)
@@ -150,16 +147,18 @@ def test_what_is_saved_can_be_loaded_and_states_its_privacy(tmp_path):
         assert "differential privacy for one example" in stated["statement"]
 
 
-def test_the_model_card_has_epsilon_beside_every_evaluation(tmp_path):
-    options = {"eval_strategy": "steps", "eval_steps": 3, "eval_on_start": True}
+def test_epochs_are_those_of_the_plan_and_the_model_card_has_epsilon_beside_every_evaluation(tmp_path):
+    options = {"eval_strategy": "epoch", "eval_on_start": True, "plan": make_plan(steps=8)}
     host = trainer(tmp_path, **options, given={"eval_dataset": Sequences(8, seed=1)})
     host.train()
+    evaluated = [(line["epoch"], line["step"]) for line in host.state.log_history if "eval_loss" in line]
+    assert evaluated == [(0, 0), (1, 4), (2, 8)]
     logged = [dict(line) for line in host.state.log_history]
     host.create_model_card()
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     (names,) = [line for line in card.splitlines() if line.startswith("| Training Loss")]
     assert [name.strip() for name in names.strip("|").split("|")][-3:] == ["Validation Loss", "Epsilon", "Delta"]
-    assert f"| {make_plan().epsilon(steps=3):.4f}  | 0.001  |" in card
+    assert f"| {make_plan().epsilon(steps=4):.4f}  | 0.001  |" in card
     assert host.state.log_history == logged
 
 
@@ -214,27 +213,6 @@ def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
     inputs = {name: value for name, value in pad(Sequences(4, seed=2).rows).items() if name != "labels"}
     with torch.no_grad():
         assert torch.equal(again.eval()(**inputs).logits, model.eval()(**inputs).logits)
-
-
-def test_a_subclass_of_a_trainer_becomes_private_by_the_mixin(tmp_path):
-    from transformers import Trainer
-
-    from privet.integrations.transformers import PrivateTrainerMixin
-
-    class Counting(Trainer):
-        logs = 0
-
-        def log(self, logs, start_time=None):
-            self.logs += 1
-            super().log(logs, start_time)
-
-    class PrivateCounting(PrivateTrainerMixin, Counting):
-        pass
-
-    host = trainer(tmp_path, kind=PrivateCounting)
-    host.train()
-    assert host.logs == 7
-    assert host.training.steps_spent == 6
 
 
 def test_users_are_trained_as_units(tmp_path):

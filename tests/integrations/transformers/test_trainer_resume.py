@@ -121,30 +121,17 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(tmp_pat
     assert not torch.equal(follow.weights[2], follow.weights[3])
 
 
-def test_a_used_ledger_is_no_place_for_a_new_run(tmp_path):
+def test_what_does_not_fit_a_run_is_refused_and_the_run_goes_on(tmp_path):
     interrupted(tmp_path, 6)
     with pytest.raises(LedgerError, match="ledger holds a run already; continue it by train"):
         hosted(tmp_path).train()
-
-
-def test_a_run_is_not_continued_under_another_plan(tmp_path):
-    """It would have the steps of its own plan, and the host would count those of the other."""
-    interrupted(tmp_path, 6)
+    # Under another plan, it would have the steps of its own, and the host would count those of the other.
     host = hosted(tmp_path, plan=make_plan(STEPS + 4))
     with pytest.raises(LedgerError, match=rf"another plan.*steps is {STEPS} there, {STEPS + 4} here.*read_plan"):
         host.train(resume_from_checkpoint=True)
-    hosted(tmp_path, plan=read_plan(tmp_path / "ledger")).train(resume_from_checkpoint=True)
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    interrupted(tmp_path, 6)
-    interrupted(tmp_path, 5, ledger="another")
+    interrupted(tmp_path / "another", 5)
     with pytest.raises(LedgerError, match="the state is of run"):
-        hosted(tmp_path).train(resume_from_checkpoint=True)
-
-
-def test_a_checkpoint_that_does_not_say_its_step_is_refused(tmp_path):
-    interrupted(tmp_path, 6)
+        hosted(tmp_path).train(resume_from_checkpoint=str(tmp_path / "another" / "checkpoint-4"))
     state = tmp_path / "checkpoint-4" / STATE
     content = state.read_bytes()
     state.write_bytes(content[:100])
@@ -154,7 +141,7 @@ def test_a_checkpoint_that_does_not_say_its_step_is_refused(tmp_path):
     with pytest.raises(LedgerError, match=f"has no {STATE}"):
         hosted(tmp_path).train(resume_from_checkpoint=True)
     state.write_bytes(content)
-    hosted(tmp_path).train(resume_from_checkpoint=True)
+    hosted(tmp_path, plan=read_plan(tmp_path / "ledger")).train(resume_from_checkpoint=True)
 
 
 def test_without_a_directory_there_is_nothing_to_resume(tmp_path):
