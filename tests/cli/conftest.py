@@ -18,7 +18,7 @@ def prepared(capsys, monkeypatch):
     """Return a function of the words of a training command that returns settings and plan of the run that it does not begin."""
     found = []
     for verb in ("train", "federate"):
-        monkeypatch.setattr(f"privet.cli.verbs.{verb}.start_run", lambda given, *made: found.append(made[:2]))
+        monkeypatch.setattr(f"privet.cli._verbs.{verb}.start_run", lambda given, *made: found.append(made[:2]))
 
     def prepare(*words, verb="train"):
         code, _, error = ask(capsys, verb, *words)

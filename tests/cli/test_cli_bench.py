@@ -5,7 +5,7 @@ from asked import succeed
 
 from privet import models
 from privet.cli import main
-from privet.cli.verbs import bench
+from privet.cli._verbs import bench
 from privet.cost import peak_is_measurable
 
 MODEL = """

@@ -136,7 +136,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run_says_how_to_go_on(written, r
         (directory / "status.json").write_text(json.dumps({"state": written}), encoding="utf-8")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("privet.cli.verbs.train.runs.start", start)
+    monkeypatch.setattr("privet.cli._verbs.train.runs.start", start)
     code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--steps", 2, "--out", tmp_path / "a run")
     assert (code, error.count("\n")) == (2, 1)
     assert "No space left on device" in error

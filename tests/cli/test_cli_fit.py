@@ -67,8 +67,8 @@ def test_a_regression_is_fitted_from_a_table(capsys, tmp_path):
     ("options", "words"),
     [
         ("--epsilon 1", "--out is None"),
-        ("--epsilon 1 --noise-multiplier 2 --out {}/x", "Give one of the two"),
-        ("--out {}/x", "Give one of the two"),
+        ("--epsilon 1 --noise-multiplier 2 --out {}/x", "Choose one of the two"),
+        ("--out {}/x", "--epsilon is None; it must be given. Set a budget"),
         ("--epsilon 1 --out {}/x --adjacency replace-one", "--adjacency is 'replace-one'"),
         ("--epsilon 1 --out {}/x --regularisation 0", "--regularisation is 0.0; it must be greater than 0"),
         ("--epsilon 1 --out {}/x --regularisation 0.01", "--regularisation is 0.01; it must be at least"),

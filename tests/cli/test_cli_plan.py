@@ -7,7 +7,7 @@ import torch
 from asked import ask
 
 from privet import runs
-from privet.cli.verbs import plan as verb
+from privet.cli._verbs import plan as verb
 from privet.runs.config import Setup
 from privet.training.loop import Loop
 from privet.tuning.feasibility import format_signal

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from privet import Plan, clipping, noise, sampling
-from privet.cli.summary import format_summary
+from privet.cli.running import format_summary
 from privet.evaluation import Evaluation, HeldOutEstimate
 from privet.runs import Outcome
 
