@@ -93,27 +93,6 @@ def test_classes_in_a_file_are_a_number_a_text_or_a_list(prepared, tmp_path, cla
     assert ("no, yes" in parse_classes(kept, "own.npz").classes) == classes.startswith('["')
 
 
-@pytest.mark.parametrize(
-    ("text", "arguments", "words"),
-    [
-        ('{"data": "digits", "epsilon": 3, "classes": 10}', [], "classes"),
-        ('{"data": "own.npz", "epsilon": 3, "classes": {"a": 1}}', [], "classes"),
-        ('{"colour": "red"}', [], "colour"),
-        ("[1, 2]", [], "a table of options"),
-        ("{", [], "does not parse"),
-        ('{"data": "digits", "plan": {"examples": 1437}}', [], "plan"),
-        ('{"data": "digits", "plan": 0.5}', [], "a table with the fields of a plan"),
-        ('{"data": "digits", "epsilon": 3, "optimizer": "best"}', [], "optimizer"),
-    ],
-)
-def test_an_invalid_file_is_refused(capsys, tmp_path, text, arguments, words):
-    (tmp_path / "it.json").write_text(text, encoding="utf-8")
-    code, _, error = run(capsys, "--config", tmp_path / "it.json", *arguments, "--out", tmp_path / "run")
-    assert code == 2
-    assert words in error
-    assert not (tmp_path / "run").exists()
-
-
 PLAN = {
     "examples": 1437, "steps": 3, "delta": 1e-5, "sampling": {"kind": "Poisson", "batch_size": 100},
     "clipping": {"kind": "Flat", "bound": 0.2}, "noise": {"kind": "Gaussian", "multiplier": 2.5},
@@ -210,23 +189,6 @@ def test_every_optimizer_has_a_name_and_keeps_its_options(capsys, tmp_path, opti
         assert all(torch.equal(kept[name][-1], value) for name, value in model.items())
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("{", "a JSON object"),
-        ("[1]", "a JSON object"),
-        ('{"colour": 1}', "unexpected keyword argument 'colour'"),
-        ('{"weight_decay": -1}', "Invalid weight_decay"),
-        ('{"lr": 1}', "multiple values"),
-    ],
-)
-def test_invalid_optimizer_options_are_refused(capsys, tmp_path, options, words):
-    arguments = ["--data", "digits", "--model", "logistic", "--epsilon", 3, "--optimizer", "adamw"]
-    code, _, error = run(capsys, *arguments, "--optimizer-options", options, "--out", tmp_path / "run")
-    assert (code, words in error) == (2, True)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_coupled_learning_rate_survives_an_interruption(capsys, tmp_path, interrupt_once):
     interrupt_once(2)
     (tmp_path / "mine.json").write_text(json.dumps({
@@ -255,12 +217,3 @@ def test_the_average_is_saved_and_evaluated(capsys, tmp_path):
     for name, value in kept.items():
         assert torch.equal(value, state["average"][f"module.{name}"])
         assert not torch.equal(value, state["model"][name])
-
-
-@pytest.mark.parametrize("option", ["batch-size = []", "quiet = 0.5", "seed = inf", f"lr = -1{'0' * 400}", "epsilon = {a = 1}"])
-def test_a_value_of_another_kind_is_refused(capsys, tmp_path, option):
-    (tmp_path / "run.toml").write_text(option + "\n", encoding="utf-8")
-    code, _, error = run(capsys, "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
-    assert code == 2
-    assert "Traceback" not in error
-    assert not (tmp_path / "run").exists()

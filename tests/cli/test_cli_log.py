@@ -31,13 +31,6 @@ def test_the_metrics_of_a_run_are_in_tensorboard_and_its_directory(tmp_path):
     assert (run / "metrics.jsonl").read_text().count('"test_accuracy"') == 4
 
 
-@pytest.mark.parametrize("text", ["aim", "", "tensorboards"])
-def test_an_unknown_sink_ends_in_one_line_and_nothing_is_written(text, tmp_path, capsys):
-    assert command(RUN, "--out", tmp_path / "run", "--log", text) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_sink_without_its_library_ends_in_the_command_that_installs_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert command(RUN, "--out", tmp_path / "run", "--log", "wandb=mine") == 2

@@ -85,7 +85,11 @@ def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options
 def _check_combination(given: Any) -> None:
     """Refuse an option that is given without the one that it belongs to, or with the one that it excludes."""
     values = {as_option(each.name): getattr(given, each.name) for each in fields(given)}
-    values = {name: value for name, value in values.items() if value is not None and value is not False and value != []}
+    values = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in values.items()
+        if value is not None and value is not False and value != []
+    }
     for each in fields(given):
         name, needed, excluded = as_option(each.name), each.metadata.get("needs", ""), each.metadata.get("without")
         other, _, word = needed.partition(" ")
