@@ -173,20 +173,25 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("optimizer", sorted(config.OPTIMIZERS))
-def test_every_optimizer_has_a_name_and_keeps_its_options(capsys, tmp_path, optimizer):
-    arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 7, "--optimizer", optimizer]
+def test_every_optimizer_has_a_name_and_keeps_its_options(prepared, optimizer):
     options = OPTIONS.get(optimizer, {})
-    code, _, error = run(capsys, *arguments, "--optimizer-options", json.dumps(options), "--out", tmp_path / "first")
+    words = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 7, "--optimizer", optimizer]
+    setup, plan = prepared(*words, "--optimizer-options", json.dumps(options))
+    assert (setup.optimizer, setup.optimizer_options) == (optimizer, options)
+    setup.build_optimizer(plan, setup.build_model(setup.load_data()))
+
+
+def test_samples_of_a_posterior_are_kept(capsys, tmp_path):
+    arguments = ["--data", "digits", "--model", "logistic", "--noise-multiplier", 2, "--steps", 7, "--optimizer", "sgld"]
+    code, _, error = run(capsys, *arguments, "--optimizer-options", json.dumps(OPTIONS["sgld"]), "--out", tmp_path / "first")
     assert code == 0, error
-    assert runs.read_setup(tmp_path / "first").optimizer_options == options
-    samples = tmp_path / "first" / "samples.safetensors"
-    assert samples.exists() == (optimizer == "sgld")
-    if samples.exists():  # of the steps 3, 5 and 7 the latest two are kept, and the last one is the model
-        kept, model = load_file(samples), load_file(tmp_path / "first" / "model" / "model.safetensors")
-        assert {name: tuple(value.shape) for name, value in kept.items()} == {
-            name: (2, *value.shape) for name, value in model.items()
-        }
-        assert all(torch.equal(kept[name][-1], value) for name, value in model.items())
+    assert runs.read_setup(tmp_path / "first").optimizer_options == OPTIONS["sgld"]
+    # Of the steps 3, 5 and 7 the latest two are kept, and the last one is the model.
+    kept = load_file(tmp_path / "first" / "samples.safetensors")
+    model = load_file(tmp_path / "first" / "model" / "model.safetensors")
+    shapes = {name: (2, *value.shape) for name, value in model.items()}
+    assert {name: tuple(value.shape) for name, value in kept.items()} == shapes
+    assert all(torch.equal(kept[name][-1], value) for name, value in model.items())
 
 
 def test_a_coupled_learning_rate_survives_an_interruption(capsys, tmp_path, interrupt_once):
