@@ -56,10 +56,13 @@ def audit(
     from privet.audit.production import train
     from privet.federated.server import Cohorts
 
-    if (run is None) == (plan is None):
+    if run is not None and plan is None:
+        claim, names = read_plan(run), _parameter_names(run)
+    elif plan is not None and run is None:
+        claim, names = _read_plan_file(plan), None
+    else:
         given = None if run is None else str(run)
         raise InvalidArgumentError("RUN", given, "given if --plan is not, and left out if it is", "Give exactly one of the two.")
-    claim, names = (_read_plan_file(plan), None) if run is None else (read_plan(run), _parameter_names(run))
     of_clients = federated or (run is not None and _read_manifest(run).get("data") == name_of(Cohorts))
     number = observations if observations is not None else _OF_CLIENTS if of_clients else _OBSERVATIONS
     with progress_of_parts(3, quiet=quiet) as progress:
