@@ -73,7 +73,7 @@ SUBLAYERS = {
         "rounds", "messages", "communication", "local_training", "clients", "simulation", "process_pool", "server",
     ],
     "privet.cli": [
-        "output", "definitions", "options", "parts", "choice", "config", "summary", "running", "verbs", "main",
+        "output", "definitions", "options", "parts", "choice", "config", "running", "_verbs", "main",
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "frames", "schema", "drafts"],
     "privet.artifact": [

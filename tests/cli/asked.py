@@ -28,5 +28,19 @@ def succeed(capsys, *words):
     return found
 
 
+def told(capsys, *words):
+    """Return what a command prints, which must succeed."""
+    code, out, error = ask(capsys, *words)
+    assert code == 0, error
+    return out
+
+
+def refused(capsys, *words):
+    """Return the only line of a refusal."""
+    code, out, error = ask(capsys, *words)
+    assert (code, out, error.count("\n")) == (2, "", 1), (code, out, error)
+    return error
+
+
 def plan_in(directory):
     return Plan.from_json((directory / "plan.json").read_text(encoding="utf-8"))

@@ -1,26 +1,12 @@
 """`privet bench`: models, output and errors."""
 
 import pytest
-from asked import succeed
+from asked import ask, refused, succeed, told
+from made import IDS
 
 from privet import models
-from privet.cli import main
-from privet.cli.verbs import bench
+from privet.cli._verbs import bench
 from privet.cost import peak_is_measurable
-
-MODEL = """
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-model = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(12, 3))
-dataset = [{"ids": torch.randint(0, 50, (3,)), "label": number % 3} for number in range(40)]
-print("hello")
-
-
-def loss_fn(model, batch):
-    return F.cross_entropy(model(batch["ids"]), batch["label"], reduction="none")
-"""
 
 
 def answered(capsys, *words):
@@ -45,11 +31,9 @@ def test_networks_of_privet(capsys):
 
 
 @pytest.mark.parametrize(("asked", "taken"), [((), 40), (("--batch-size", 11), 11)], ids=["all there is", "as many as asked"])
-def test_a_model_from_a_file(asked, taken, capsys, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(MODEL, encoding="utf-8")
-    (row,) = answered(capsys, file, *asked, "--clipping", "psac", "--style", "module", "--no-memory")["results"]
-    assert (row["model"], row["parameters"], row["batch_size"]) == ("mine.py", 239, taken)
+def test_a_model_from_a_file(asked, taken, capsys, inputs):
+    (row,) = answered(capsys, inputs / "ids.py", *asked, "--clipping", "psac", "--style", "module", "--no-memory")["results"]
+    assert (row["model"], row["parameters"], row["batch_size"]) == ("ids.py", 239, taken)
     check_numbers(row)
 
 
@@ -64,20 +48,17 @@ def loss_fn(model, batch):
 
 dataset = [{"ids": row["ids"].clamp(min=7), "label": row["label"]} for row in dataset]
 """
-    file.write_text(MODEL + strict, encoding="utf-8")
-    with pytest.raises(SystemExit) as stop:
-        main(["bench", str(file), "--rounds", "1", "--no-memory"])
-    assert stop.value.code == 2
-    assert "probe_batch" in capsys.readouterr().err
+    file.write_text(IDS + strict, encoding="utf-8")
+    assert "probe_batch" in refused(capsys, "bench", file, "--rounds", 1, "--no-memory")
     probe = 'probe_batch = {"ids": torch.randint(7, 50, (4, 3)), "label": torch.arange(4) % 3}\n'
-    file.write_text(MODEL + strict + probe, encoding="utf-8")
+    file.write_text(IDS + strict + probe, encoding="utf-8")
     (row,) = answered(capsys, file, "--no-memory")["results"]
     check_numbers(row)
 
 
 def test_a_batch_can_stand_in_for_a_data_set(capsys, tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n", encoding="utf-8")
+    file.write_text(IDS + "\nbatch = torch.utils.data.default_collate(dataset[:9])\ndel dataset\n", encoding="utf-8")
     assert answered(capsys, file, "--no-memory")["results"][0]["batch_size"] == 9
 
 
@@ -91,53 +72,18 @@ def test_memory_is_measured_in_subprocesses_with_the_same_arguments(capsys, tmp_
 
     monkeypatch.setattr(bench.cost, "peak_elsewhere", peak)
     file = tmp_path / "mine.py"
-    file.write_text(MODEL, encoding="utf-8")
+    file.write_text(f"{IDS}\nprint('hello')", encoding="utf-8")
     (row,) = answered(capsys, file, "--batch-size", 12, "--clipping", "psac")["results"]
     assert row["peak_mb"] == {"plain": 1.0, "clipped": 2.0, "private": 3.0}
     asked = ["bench", str(file), "--batch-size", "12", "--clipping", "psac", "--style", "flat", "--peak-of"]
     assert [command[3:] for command in commands] == [[*asked, kind] for kind in ("plain", "clipped", "private")]
-    with pytest.raises(SystemExit) as stop:
-        main(commands[1][3:])
-    assert stop.value.code == 0
-    words = capsys.readouterr()
-    assert 0 <= float(words.out) < 1000
-    assert "hello" in words.err
+    code, out, err = ask(capsys, *commands[1][3:])
+    assert (code, "hello" in err) == (0, True)
+    assert 0 <= float(out) < 1000
 
 
 def test_people_get_a_table(capsys):
-    with pytest.raises(SystemExit):
-        main(["bench", "--model", "logistic", "--shape", "6", "--batch-size", "8", "--rounds", "1", "--no-memory"])
-    lines = capsys.readouterr().out.splitlines()
+    words = ("--model", "logistic", "--shape", 6, "--batch-size", 8, "--rounds", 1, "--no-memory")
+    lines = told(capsys, "bench", *words).splitlines()
     assert lines[-2].split() == ["parameters", "examples", "plain", "step", "clipped", "private"]
     assert lines[-1].split()[:3] == ["logistic", "70", "8"]
-
-
-@pytest.mark.parametrize(("words", "says"), [
-    ("--rounds 0", "--rounds is 0"),
-    ("--batch-size 0", "--batch-size is 0"),
-    ("--model gpt", "--model is 'gpt'"),
-    ("--shape 3,x", "--shape is '3,x'"),
-    ("--shape 3,4 --model cnn", "input_shape is (3, 4)"),
-    ("--device abacus", "--device is 'abacus'"),
-    ("--clipping wishful", "--clipping"),
-    ("mine.py --batch-size 41", "at most the 40 examples of mine.py"),
-    ("mine.py --model mlp", "left out with a file"),
-    ("nowhere.py", "MODEL.py is 'nowhere.py'"),
-    ("coupled.py", "BatchNorm1d"),
-    ("nothing.py", "defines no batch"),
-    ("unlike.py", "loss_fn is 'float'"),
-])  # fmt: skip
-def test_bad_input_is_refused_in_one_line(words, says, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(MODEL, encoding="utf-8")
-    (tmp_path / "coupled.py").write_text(MODEL.replace("nn.Flatten(),", "nn.Flatten(), nn.BatchNorm1d(12),"), encoding="utf-8")
-    (tmp_path / "unlike.py").write_text(MODEL + "\nloss_fn = 0.5\n", encoding="utf-8")
-    (tmp_path / "nothing.py").write_text("model = 1\n", encoding="utf-8")
-    with pytest.raises(SystemExit) as stop:
-        main(["bench", *words.split()])
-    told = capsys.readouterr()
-    assert stop.value.code == 2
-    assert told.out == ""
-    errors = [line for line in told.err.splitlines() if line != "hello"]
-    assert len(errors) == 1
-    assert says in errors[0]

@@ -49,30 +49,6 @@ def test_a_noise_table_gives_the_noise(prepared, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ('clipping = {kind = "Flat", bound = 1.0}', ["--bound", "2"], "--bound"),
-        ('clipping = {kind = "Flat", bound = 1.0}', ["--clipping", "psac"], "--clipping"),
-        ('clipping = {kind = "Flat", bound = 1.0}\nstyle = "module"', [], "--style"),
-        ('sampling = {kind = "Poisson", batch_size = 9}', ["--batch-size", "8"], "--batch-size"),
-        ('noise = {kind = "Gaussian", multiplier = 2.0}', ["--noise-multiplier", "2"], "--noise-multiplier"),
-        ('clipping = {kind = "Flat", bound = -1.0}', [], "bound"),
-        ('clipping = {kind = "Flt", bound = 1.0}', [], "clipping.kind is 'Flt'"),
-        ('clipping = {kind = "Poisson", batch_size = 2}', [], "clipping.kind is 'Poisson'"),
-        ('clipping = {kind = "Flat"}\n[plan]\nexamples = 9', [], "plan"),
-    ],
-)
-def test_a_table_and_the_options_that_it_determines_exclude_each_other(capsys, tmp_path, text, options, words):
-    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
-    arguments = ["--data", "digits", "--epsilon", 3, "--config", tmp_path / "mine.toml", "--out", tmp_path / "run", *options]
-    code, _, error = run(capsys, *arguments)
-    assert code == 2
-    assert words in error
-    assert error.count("\n") == 1
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("constant", schedules.Constant()),

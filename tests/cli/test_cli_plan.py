@@ -7,7 +7,7 @@ import torch
 from asked import ask
 
 from privet import runs
-from privet.cli.verbs import plan as verb
+from privet.cli._verbs import plan as verb
 from privet.runs.config import Setup
 from privet.training.loop import Loop
 from privet.tuning.feasibility import format_signal
@@ -85,27 +85,6 @@ def test_the_table_says_what_its_columns_mean_and_warns_once(capsys):
     assert "Signal: " in out
     assert out.count("Warning (ε = 0.0001): ε = 0.0001 is hopeless") == 1
     assert out.count("Warning: δ = 0.0006") == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ([], "--data is None; it must be given, or else --examples and --parameters"),
-        (["--examples", "100"], "or else --examples and --parameters"),
-        (["--data", "digits", "--parameters", "9"], "--parameters is 9; it must be left out with --data"),
-        (["--data", "digits", "--epsilon", "1", "--noise-multiplier", "1"], "--noise-multiplier is 1.0; it must be left out"),
-        (["--data", "digits", "--epsilon", "0"], "--epsilon is 0.0"),
-        (["--data", "nowhere.csv"], "nowhere.csv"),
-        (["--data", "digits", "--model", "gpt"], "--model is 'gpt'"),
-        (["--data", "digits", "--delta", "0.1"], "--delta is 0.1; it must be below 1 / examples"),
-        (["--examples", "100", "--parameters", "0"], "--parameters is 0"),
-        (["--examples", "1", "--parameters", "10"], "--examples is 1"),
-    ],
-)
-def test_refused_in_one_line(words, says, capsys):
-    code, out, error = ask(capsys, "plan", *words)
-    assert (code, out, error.count("\n")) == (2, "", 1)
-    assert says in error
 
 
 def test_training_warns_of_a_hopeless_epsilon_before_its_first_step_and_in_its_statement(capsys, tmp_path, monkeypatch):

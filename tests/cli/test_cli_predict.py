@@ -230,11 +230,6 @@ def test_other_requests_are_refused_in_one_line(runs, tmp_path, monkeypatch, cap
     assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
 
 
-def test_a_run_without_a_model_says_why(tmp_path, capsys):
-    assert run("predict", tmp_path, "--data", "digits", "--out", tmp_path / "found.csv") == 2
-    assert "It has no model.json" in capsys.readouterr().err
-
-
 def test_a_network_is_exported(runs, tmp_path, capsys):
     out = tmp_path / "people.pt2"
     assert run("export", runs / "people", "--out", out, "--json") == 0

@@ -1,28 +1,32 @@
 """A first run: one command leaves a complete directory; an interrupted one leaves a directory that can be resumed."""
 
 import json
+import os
 import re
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from asked import ask, plan_in, succeed
+from asked import ask, plan_in, refused, succeed, told
+from made import write_people
 from safetensors.torch import load_file
 
-from privet import Plan, models
-from privet.clipping import PSAC, PSASC, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Normalize
-from privet.momentum import InnerOuter
+from privet import models
+from privet.runs import Setup
+from privet.training import checkpoint
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
 
-QUICK = "--epsilon 8 --delta 1e-5 --quiet --json"
+QUICK = "--epsilon 8 --delta 1e-5 --quiet"
 
 
 def train(capsys, command):
     return succeed(capsys, "train", *command.split())
+
+
+def read(run, name):
+    return json.loads((run / name).read_text(encoding="utf-8"))
 
 
 @pytest.mark.with_report
@@ -41,7 +45,7 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     plan = plan_in(run)
     assert plan.epsilon() == found["epsilon"] <= 8
     assert found["steps"] == plan.total_steps == 40
-    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "complete"
+    assert read(run, "status.json")["state"] == "complete"
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     last = {name: value for line in lines if line["step"] == 40 for name, value in line.items()}
     assert last["epsilon"] == found["epsilon"]
@@ -56,25 +60,7 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
 
 @pytest.mark.parametrize("options", ["logistic --clipping automatic --stability 0.05 --optimizer adam", "tanh-cnn"])
 def test_models_rules_and_optimizers_combine(capsys, tmp_path, options):
-    assert train(capsys, f"--data digits --model {options} --steps 3 --out {tmp_path}/run {QUICK}")["steps"] == 3
-
-
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ("", Flat(1.0)),
-        ("--clipping normalize --bound 0.2", Normalize(0.2)),
-        ("--clipping psac --stability 1e-3", PSAC(1.0, stability=1e-3)),
-        ("--clipping psasc --bound 0.3 --scale 0.9 --stability 1e-4", PSASC(0.3, scale=0.9, stability=1e-4)),
-        ("--clipping global --bound 0.5 --cutoff 4", Global(0.5, cutoff=4.0)),
-        ("--clipping psasc --style parameter", Layerwise(PSASC(1.0), by="parameter")),
-        ("--style module --adaptive-quantile 0.7", AdaptiveQuantile(Layerwise(Flat(1.0), by="module"), quantile=0.7)),
-        ("--clipping automatic --adaptive-quantile 0.2", AdaptiveQuantile(Automatic(1.0), quantile=0.2)),
-    ],
-    ids=str,
-)
-def test_every_rule_and_style_has_a_name(prepared, options, rule):
-    assert prepared(*f"--data digits --model logistic --steps 2 {options} {QUICK}".split())[1].clipping == rule
+    assert train(capsys, f"--data digits --model {options} --steps 2 --batch-size 64 --out {tmp_path}/run {QUICK}")["steps"] == 2
 
 
 def test_what_is_left_out_is_chosen_and_said(prepared):
@@ -90,7 +76,7 @@ def test_what_is_left_out_is_chosen_and_said(prepared):
 
 
 def test_noise_alone_and_no_noise(capsys, tmp_path):
-    options = f"--data digits --steps 2 --delta 1e-5 --quiet --json --out {tmp_path}"
+    options = f"--data digits --steps 2 --delta 1e-5 --quiet --out {tmp_path}"
     assert train(capsys, f"{options}/a --noise-multiplier 3")["epsilon"] < 8
     assert train(capsys, f"{options}/b --noise-multiplier 0")["epsilon"] == "inf"
     words = ("--data", "digits", "--steps", 2, "--noise-multiplier", 0, "--out", tmp_path / "c")
@@ -98,22 +84,6 @@ def test_noise_alone_and_no_noise(capsys, tmp_path):
     assert "NO PRIVACY" in (tmp_path / "b" / "guarantee.md").read_text(encoding="utf-8")
 
 
-def table(path, rows, labels=("no", "yes"), seed=0):
-    generator = np.random.default_rng(seed)
-    lines = (f"{a:.3f},{b:.3f},{labels[int(a > b)]}" for a, b in generator.normal(size=(rows, 2)))
-    path.write_text("left,right,bigger\n" + "\n".join(lines) + "\n")
-    return path
-
-
-def schema(folder):
-    """Write the schema of such a table, and return the options that name both the file and the target."""
-    number = '{ kind = "number", lower = -3, upper = 3 }'
-    target = '[target]\ncolumn = "bigger"\ntask = "classification"\nclasses = ["no", "yes"]\n'
-    (folder / "own.toml").write_text(f"{target}\n[columns]\nleft = {number}\nright = {number}\n")
-    return f"--target bigger --schema {folder}/own.toml"
-
-
-@pytest.mark.with_report
 def test_training_on_the_users_arrays(capsys, tmp_path):
     generator = np.random.default_rng(0)
     x, y = generator.integers(0, 256, (120, 16, 16), dtype=np.uint8), generator.integers(0, 3, 120)
@@ -124,44 +94,48 @@ def test_training_on_the_users_arrays(capsys, tmp_path):
     found = train(capsys, f"--data {tmp_path}/both.npz --classes 3 --steps 2 --out {tmp_path}/b {QUICK}")
     assert 0 <= found["test_accuracy"] <= 1
     assert found["test_data"] == f"x_test and y_test of {tmp_path}/both.npz, provided as public test data"
-    for name in ("guarantee.md", "report.html"):
-        assert "provided as public test data" in (tmp_path / "b" / name).read_text(), name
+    assert found["test_data"] == read(tmp_path / "b", "run.json")["test_data"]  # which the report quotes
+    assert found["test_data"] in (tmp_path / "b" / "guarantee.md").read_text()
 
 
-@pytest.mark.with_report
-def test_a_table_has_a_test_accuracy_only_with_a_test_file(capsys, tmp_path):
-    own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
-    options = f"--data {own} {schema(tmp_path)} --steps 3"
+def test_a_table_has_a_test_accuracy_only_with_a_test_file_and_its_plan_repeats_the_run(capsys, tmp_path, inputs):
+    schema = tmp_path / "own.toml"
+    schema.write_text((inputs / "bigger.toml").read_text())
+    options = f"--data {inputs}/private.csv --schema {schema} --target bigger --steps 3"
     found = train(capsys, f"{options} --out {tmp_path}/a {QUICK}")
     assert (found["test_accuracy"], found["test_data"], found["test_examples"]) == (None, None, None)
-    assert Plan.from_json((tmp_path / "a" / "plan.json").read_text()).examples == 150
-    assert "no public test data" in (tmp_path / "a" / "report.html").read_text()
+    assert plan_in(tmp_path / "a").examples == 150
+    assert read(tmp_path / "a", "run.json")["test_data"] is None
     assert "test set" not in (tmp_path / "a" / "guarantee.md").read_text()
-    found = train(capsys, f"{options} --test {test} --out {tmp_path}/b {QUICK}")
+    found = train(capsys, f"{options} --test {inputs}/public.csv --out {tmp_path}/b {QUICK}")
     assert (0 <= found["test_accuracy"] <= 1, found["test_examples"]) == (True, 40)
-    assert found["test_data"] == f"the file {test}, provided as public test data"
-    for name in ("guarantee.md", "report.html"):
-        assert "provided as public test data" in (tmp_path / "b" / name).read_text(), name
+    assert found["test_data"] == f"the file {inputs}/public.csv, provided as public test data"
+    assert found["test_data"] in (tmp_path / "b" / "guarantee.md").read_text()
+    schema.unlink()  # its plan holds the schema
+    train(capsys, f"--config {tmp_path}/b/plan.json --out {tmp_path}/c --quiet")
+    setups = [read(tmp_path / name, "run.json") for name in "bc"]
+    for name in ("test", "test_data", "provenance"):
+        assert setups[0][name] == setups[1][name] is not None, name
+    assert plan_in(tmp_path / "b").schema == plan_in(tmp_path / "c").schema is not None
+    assert (tmp_path / "b" / "schema.toml").read_text() == (tmp_path / "c" / "schema.toml").read_text()
 
 
-def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path):
-    own = table(tmp_path / "own.csv", 150)
-    options = f"--data {own} {schema(tmp_path)} --steps 2 --epsilon 8"
+def test_prose_explains_a_missing_test_accuracy(capsys, tmp_path, inputs):
+    options = f"--data {inputs}/private.csv --schema {inputs}/bigger.toml --steps 2 --epsilon 8"
     for number, full in enumerate(([], ["--full"])):
         printed = told(capsys, "train", *options.split(), "--out", f"{tmp_path}/run{number}", *full)
         assert "No test result: no public test data was given (--test FILE)." in printed
         assert "--holdout 0.2 --evaluation-epsilon 0.1" in printed
 
 
-def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
+def test_an_undeclared_label_changes_no_shape(capsys, tmp_path, inputs):
     """One changed label of one row must not distinguish data sets, neither by a shape nor by an error."""
-    kept, states, notes = table(tmp_path / "own.csv", 150), [], []
-    changed = tmp_path / "changed.csv"
-    lines = kept.read_text().splitlines()
+    changed, states, notes = tmp_path / "changed.csv", [], []
+    lines = (inputs / "private.csv").read_text().splitlines()
     changed.write_text("\n".join([lines[0], lines[1].rpartition(",")[0] + ",perhaps", *lines[2:]]) + "\n")
-    for path in (kept, changed):
+    for path in (inputs / "private.csv", changed):
         run = tmp_path / path.stem
-        found = train(capsys, f"--data {path} {schema(tmp_path)} --steps 2 --out {run} {QUICK}")
+        found = train(capsys, f"--data {path} --schema {inputs}/bigger.toml --steps 2 --out {run} {QUICK}")
         states.append({name: value.shape for name, value in load_file(run / "model" / "model.safetensors").items()})
         notes.append((found["epsilon"], found["steps"], (run / "guarantee.md").read_text()))
     assert states[0] == states[1]
@@ -172,44 +146,12 @@ def test_an_undeclared_label_changes_no_shape(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("labels", [("SECRET", "OTHER"), ("SECRET", "SECRET")])
-def test_without_schema_or_classes_a_file_is_refused_and_its_content_not_disclosed(capsys, tmp_path, labels):
-    own = table(tmp_path / "own.csv", 30, labels)
+def test_a_refused_file_is_not_disclosed(capsys, tmp_path, labels):
+    own = write_people(tmp_path / "own.csv", 30, labels=labels)
     np.savez(tmp_path / "own.npz", x_train=np.zeros((30, 2)), y_train=np.arange(30) % 7)
-    drafted = f"privet schema draft {own} --target bigger > schema.toml"
-    for data, fix in ((f"{own} --target bigger", drafted), (f"{tmp_path}/own.npz", "--classes 3")):
-        code, _, error = ask(capsys, "train", "--data", *data.split(), "--epsilon", "3", "--out", tmp_path / "run")
-        assert (code, len(error.strip().splitlines())) == (2, 1)
-        assert fix in error
+    for data in (f"{own} --target bigger", f"{tmp_path}/own.npz"):
+        error = refused(capsys, "train", "--data", *data.split(), "--epsilon", "3", "--out", tmp_path / "run")
         assert not re.search("SECRET|OTHER|7", error.replace(str(tmp_path), ""))
-        assert not (tmp_path / "run").exists()
-
-
-def test_a_run_on_a_table_is_repeated_by_its_plan_which_holds_the_schema(capsys, tmp_path):
-    own, test = table(tmp_path / "own.csv", 150), table(tmp_path / "test.csv", 40, seed=1)
-    train(capsys, f"--data {own} {schema(tmp_path)} --test {test} --steps 2 --out {tmp_path}/a {QUICK}")
-    (tmp_path / "own.toml").unlink()
-    train(capsys, f"--config {tmp_path}/a/plan.json --out {tmp_path}/b --quiet --json")
-    setups, plans = ([json.loads((tmp_path / name / file).read_text()) for name in "ab"] for file in ("run.json", "plan.json"))
-    for name in ("test", "test_data", "provenance"):
-        assert setups[0][name] == setups[1][name] is not None, name
-    assert plans[0]["schema"] == plans[1]["schema"] is not None
-    assert (tmp_path / "a" / "schema.toml").read_text() == (tmp_path / "b" / "schema.toml").read_text()
-
-
-def test_inner_and_outer_momentum_are_in_the_plan(capsys, prepared, tmp_path):
-    options = "--model logistic --steps 4 --inner-momentum 0.8 --outer-momentum 0.2 --history 2"
-    setup, plan = prepared(*f"--data digits {options} {QUICK}".split())
-    assert plan.momentum == InnerOuter(inner=0.8, outer=0.2, length=2)
-    assert setup.momentum == 0.0
-    words = ("--data", "digits", "--epsilon", "3", "--inner-momentum", "0.8")
-    code, _, error = ask(capsys, "train", *words, "--out", tmp_path / "other")
-    assert (code, "--inner-momentum is 0.8; it must be left out without --history" in error) == (2, True)
-
-
-def told(capsys, *arguments):
-    code, out, error = ask(capsys, *arguments)
-    assert code == 0, error
-    return out
 
 
 def test_training_ends_with_a_short_summary(capsys, tmp_path):
@@ -242,41 +184,31 @@ def test_full_and_quiet_print_more_and_less(capsys, tmp_path):
 
 
 def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):
-    code, _, error = ask(capsys, "guarantee", tmp_path)
-    assert (code, "privet train --resume" in error) == (2, True)
-    assert ask(capsys, "guarantee", tmp_path / "absent")[2].strip().endswith("It does not exist.")
-
-
-# The process kills itself after its second regular checkpoint, independent of its speed.
-KILLED = """
-import os, signal, sys
-from privet.training import checkpoint
-from privet.cli import main
-
-save = checkpoint.save
-
-def then_die(directory, step, *rest):
-    save(directory, step, *rest)
-    if step == 200:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-checkpoint.save = then_die
-main(["train", "--data", "digits", "--steps", "300", "--epsilon", "8", "--out", sys.argv[1]])
-"""
+    assert "privet train --resume" in refused(capsys, "guarantee", tmp_path)
 
 
 def test_a_killed_run_is_unfinished_and_can_be_resumed(capsys, tmp_path):
-    run = tmp_path / "run"
-    ended = subprocess.run([sys.executable, "-c", KILLED, run], capture_output=True, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    run, save = tmp_path / "run", checkpoint.save
+
+    def then_die(directory, step, *rest):
+        """Save, and kill the process after its second regular checkpoint, independent of its speed."""
+        save(directory, step, *rest)
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        Setup.checkpoint_every, checkpoint.save = lambda setup, plan: 2, then_die
+        ask(capsys, "train", "--data", "digits", "--steps", 6, "--batch-size", 50, "--epsilon", 8, "--out", run)
+        os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     assert (run / "checkpoint-previous.pt").exists()
-    assert json.loads((run / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
+    assert read(run, "status.json")["state"] == "unfinished"
     assert not (run / "model" / "model.safetensors").exists()
-    found = train(capsys, f"--resume {run} --quiet --json")
+    found = train(capsys, f"--resume {run} --quiet")
     assert found["epsilon"] <= 8
-    assert found["steps"] == 300
-    code, _, error = ask(capsys, "train", "--resume", run)
-    assert (code, "complete" in error) == (2, True)
+    assert found["steps"] == 6
+    assert "complete" in refused(capsys, "train", "--resume", run)
 
 
 def test_an_interrupted_run_prints_how_to_resume(capsys, interrupt_once, tmp_path):
@@ -285,7 +217,7 @@ def test_an_interrupted_run_prints_how_to_resume(capsys, interrupt_once, tmp_pat
     assert code == 130
     assert errors.strip().splitlines()[-1].endswith(f"privet train --resume {tmp_path / 'run'}")
     assert "Traceback" not in errors
-    assert json.loads((tmp_path / "run" / "status.json").read_text(encoding="utf-8"))["state"] == "unfinished"
+    assert read(tmp_path / "run", "status.json")["state"] == "unfinished"
 
 
 def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
@@ -295,23 +227,3 @@ def test_the_seed_is_of_the_initial_parameters_only(capsys, tmp_path):
     assert torch.equal(torch.get_rng_state(), state)
     one, other = (load_file(tmp_path / name / "model" / "model.safetensors") for name in "ab")
     assert not torch.equal(one["output.weight"], other["output.weight"])
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--sparsify 0.9", {"kind": "Random", "final_rate": 0.9, "refresh": 1, "seed": 0}),
-        ("--sparsify 0.5 --refresh 2 --sparsify-ranked", {"kind": "Ranked", "final_rate": 0.5, "refresh": 2}),
-    ],
-)
-def test_sparsification_is_part_of_the_plan_and_named_in_the_statement(capsys, tmp_path, options, expected):
-    run = tmp_path / "run"
-    train(capsys, f"--data digits --model mlp --epsilon 3 --steps 4 {options} --out {run} --quiet --json")
-    assert json.loads((run / "plan.json").read_text(encoding="utf-8"))["sparsification"] == expected
-    assert "do not improve ε" in (run / "guarantee.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("option", ["--refresh 2", "--sparsify-ranked"])
-def test_options_of_sparsification_need_a_rate(capsys, tmp_path, option):
-    code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", "3", *option.split(), "--out", tmp_path / "run")
-    assert (code, "left out without --sparsify" in error) == (2, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["Choice"]
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from privet.plan.mechanism import Epochs
 from privet.runs.run import read_setup
 from privet.training.directory import read_plan
 from privet.tuning import Setting, diagonal
-from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
+from privet.tuning.defaults import choose_defaults, choose_learning_rate, choose_model
 
 _Value = TypeVar("_Value")
 # Schemes whose batch may be the whole data set; others need several batches.
@@ -44,27 +45,24 @@ class Choice:
             delta=delta,
         )  # fmt: skip
         self.model = self.pick("model", model, usual)
+        self._defaults = partial(choose_defaults, self.model, task=self.task, epsilon=epsilon, delta=delta)
         self.usual = self._defaults(len(dataset.train))
 
     def lengths(
         self, examples: int, given: LengthOptions, *, fixed_noise: bool, most: float = math.inf
     ) -> tuple[float, int | Epochs | None]:
         """Return the expected batch size, at most `most`, and steps or epochs; None if budget and given noise decide on them."""
-        length, size = parts.length(given.steps, given.epochs), given.batch_size
-        if size is None and given.sampling == "full-batch":
-            size = float(examples)
-        found = self._defaults(examples, steps=given.steps, epochs=given.epochs, batch_size=size)
-        usual = found.batch_size
-        if given.batch_size is None:
-            usual = min(usual, most, math.inf if given.sampling in _WHOLE else max(1, examples // _FEWEST_BATCHES))
-        chosen, open_steps = self.pick("batch_size", given.batch_size, usual), fixed_noise and self.epsilon is not None
-        return chosen, length if length is not None or open_steps else self.pick("steps", None, found.steps)
+        full = float(examples) if given.sampling == "full-batch" else None
+        found = self._defaults(examples, steps=given.steps, epochs=given.epochs, batch_size=given.batch_size or full)
+        largest = math.inf if given.sampling in _WHOLE else max(1, examples // _FEWEST_BATCHES)
+        chosen = self.pick("batch_size", given.batch_size, min(found.batch_size, most, largest))
+        known = parts.length(given.steps, given.epochs)
+        open_steps = fixed_noise and self.epsilon is not None
+        return chosen, known if known is not None or open_steps else self.pick("steps", None, found.steps)
 
     def learning_rate(self, given: float | None, setup: runs.Setup, plan: Plan, source: Path | None = None) -> float:
         """Return the learning rate for a calibrated plan: by default, or that of the run in `source` by the scaling rule."""
         if source is not None:
-            if given is not None:
-                raise InvalidArgumentError("--scale-from", str(source), "left out with --learning-rate", "Choose one of the two.")
             self.values["learning_rate"] = rate = _scale_rate(source, setup, plan)
             self.values["scaled_from"] = str(source)
             return rate
@@ -77,14 +75,6 @@ class Choice:
             return given
         self.values[name] = usual  # type: ignore[assignment]
         return usual
-
-    def _defaults(
-        self, examples: int, *, steps: int | None = None, epochs: float | None = None, batch_size: float | None = None
-    ) -> Defaults:
-        return choose_defaults(
-            self.model, examples, task=self.task, epsilon=self.epsilon, delta=self.delta, steps=steps, epochs=epochs,
-            batch_size=batch_size,
-        )  # fmt: skip
 
 
 def _scale_rate(source: Path, setup: runs.Setup, plan: Plan) -> float:

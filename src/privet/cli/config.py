@@ -10,7 +10,7 @@ options of the command and the registered kinds of the parts of a plan.
 
 from __future__ import annotations
 
-__all__ = ["PLAN_PARTS", "ConfigOptions", "describe_config", "parts_from_config", "plan_from_config"]
+__all__ = ["PLAN_PARTS", "ConfigOptions", "describe_config", "read_parts"]
 
 import json
 import types
@@ -58,7 +58,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _apply(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the file's options the defaults of the command's options, and keep its plan for `plan_from_config`."""
+    """Make the file's options the defaults of the command's options, and keep its plan for `read_parts`."""
     if path is None:
         return None
     options = _read(path)
@@ -72,16 +72,14 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
             raise InvalidArgumentError("--config", plan, "a table with the fields of a plan")
         context.obj = Plan.from_dict({"format": Plan.FORMAT, **plan})
     options = {name.replace("-", "_"): value for name, value in options.items() if name not in ("defaults", "$schema")}
-    tables = {name for name in PLAN_PARTS if isinstance(options.get(name), dict)}
-    if tables and isinstance(context.obj, Plan):
-        raise InvalidArgumentError("--config", ", ".join(sorted(tables)), "within the plan, which the file has too")
-    if tables:
-        context.obj = {name: decode(name, options.pop(name), PLAN_PARTS[name]) for name in sorted(tables)}
+    if tables := sorted(name for name in PLAN_PARTS if isinstance(options.get(name), dict)):
+        if isinstance(context.obj, Plan):
+            raise InvalidArgumentError("--config", ", ".join(tables), "within the plan, which the file has too")
+        context.obj = {name: decode(name, options.pop(name), PLAN_PARTS[name]) for name in tables}
     parameters = {str(parameter.name): parameter for parameter in context.command.params if parameter.name != "config"}
     if unknown := sorted(options.keys() - parameters.keys()):
-        raise InvalidArgumentError(
-            "--config", ", ".join(unknown), f"among the options of this command: {', '.join(sorted(parameters))}"
-        )
+        allowed = f"among the options of this command: {', '.join(sorted(parameters))}"
+        raise InvalidArgumentError("--config", ", ".join(unknown), allowed)
     context.default_map = {name: value for name, value in options.items() if value is not None}
     for name, value in context.default_map.items():
         try:
@@ -91,31 +89,21 @@ def _apply(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def plan_from_config(context: typer.Context, kind: type[Any]) -> Plan | None:
-    """Return the plan in the configuration file, if any; refuse options of the command's dataclass that a plan determines."""
-    plan = context.obj
-    if not isinstance(plan, Plan):
-        return None
-    _check_left_out(context, {each.name for each in fields(kind) if each.metadata["part"]}, "its plan")
-    return plan
+def read_parts(context: typer.Context, kind: type[Any]) -> tuple[Plan | None, dict[str, Any]]:
+    """Return the plan in the configuration file, if any, and name → part for its tables.
 
-
-def parts_from_config(context: typer.Context, kind: type[Any]) -> dict[str, Any]:
-    """Return field of a plan → part, for the tables in the configuration file; refuse options that they determine."""
-    parts: dict[str, Any] = context.obj if isinstance(context.obj, dict) else {}
-    for name in parts:
-        own = {each.name for each in fields(kind) if each.metadata["part"] == name}
-        _check_left_out(context, own, f"its table {name!r}")
-    return parts
-
-
-def _check_left_out(context: typer.Context, options: set[str], why: str) -> None:
-    """Refuse options that the file's plan, or a part of it, determines."""
-    # Compared by name, because newer versions of typer bundle their own copy of click.
-    sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in options}
-    if both := sorted(name for name, source in sources.items() if source in ("COMMANDLINE", "DEFAULT_MAP")):
-        words = ", ".join(map(as_option, both))
-        raise InvalidArgumentError("--config", words, f"given without options that {why} determines", "Change the file instead.")
+    Options of the command's dataclass that the plan or a part determines are refused, in the file and on the command line.
+    """
+    whole = context.obj if isinstance(context.obj, Plan) else None
+    tables: dict[str, Any] = context.obj if isinstance(context.obj, dict) else {}
+    for each in fields(kind):
+        part = each.metadata.get("part")
+        # Compared by name, because newer versions of typer bundle their own copy of click.
+        source = getattr(context.get_parameter_source(each.name), "name", "")
+        if (part in tables or (part and whole)) and source in ("COMMANDLINE", "DEFAULT_MAP"):
+            allowed = f"given without options that {f'its table {part!r}' if whole is None else 'its plan'} determines"
+            raise InvalidArgumentError("--config", as_option(each.name), allowed, "Change the file instead.")
+    return whole, tables
 
 
 def describe_config(kind: type[Any], name: str) -> Schema:
@@ -127,22 +115,15 @@ def describe_config(kind: type[Any], name: str) -> Schema:
     for part in PLAN_PARTS.keys() - properties.keys() - {"bound_schedule"}:
         properties[part] = {"description": f"The part of the plan, in place of options: {part}.", **_refer(PLAN_PARTS[part])}
     if "rounds" not in properties:  # the plan of federated learning follows from the options
-        bases = {each.name: PLAN_PARTS.get(each.name) or Plan.BASES.get(each.name) for each in fields(Plan)}
-        properties["plan"] = {
-            "type": "object",
-            "description": "A whole plan, in place of the options that it determines.",
-            "properties": {each.name: _describe_field(Plan, each, bases[each.name]) for each in fields(Plan)},
-            "required": ["examples", "sampling", "steps", "clipping", "delta"],
-            "additionalProperties": False,
-        }
-    return {
-        "$schema": _DIALECT,
-        "title": f"Configuration of privet {name}",
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": False,
-        "$defs": {name: _describe_kind(kind) for name, kind in sorted(PARTS.items())},
+        properties["plan"] = _describe_table(Plan, "A whole plan, in place of the options that it determines.", {})
+    kinds = {
+        part: _describe_table(base, (base.__doc__ or "").partition("\n")[0], {"kind": {"const": part}})
+        for part, base in sorted(PARTS.items())
     }
+    return {
+        "$schema": _DIALECT, "title": f"Configuration of privet {name}", "type": "object", "properties": properties,
+        "additionalProperties": False, "$defs": kinds,
+    }  # fmt: skip
 
 
 def _describe_option(each: Field[Any], hint: Any) -> Schema:
@@ -157,27 +138,19 @@ def _describe_option(each: Field[Any], hint: Any) -> Schema:
     return {"description": described.help or "", **(found[0] if len(found) == 1 else {"anyOf": found})}
 
 
-def _describe_kind(kind: type[Any]) -> Schema:
-    """Return the schema of a part: a table with its kind and its fields."""
-    required = [field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+def _describe_table(owner: type[Any], description: str, properties: Schema) -> Schema:
+    """Return the schema of a table with the fields of a dataclass, after these properties."""
+    hints, required = typing.get_type_hints(owner), [*properties]
+    for each in fields(owner):
+        found = _describe_type(hints.get(each.name, Any))
+        plain = isinstance(each.default, bool | int | float | str)
+        properties = {**properties, each.name: {**found, "default": each.default} if plain else found}
+        if each.default is MISSING and each.default_factory is MISSING:
+            required.append(each.name)
     return {
-        "type": "object",
-        "description": (kind.__doc__ or "").partition("\n")[0],
-        "properties": {"kind": {"const": kind.__name__}, **{field.name: _describe_field(kind, field) for field in fields(kind)}},
-        "required": ["kind", *required],
+        "type": "object", "description": description, "properties": properties, "required": required,
         "additionalProperties": False,
-    }
-
-
-def _describe_field(owner: type[Any], field: Field[Any], base: type[Any] | None = None) -> Schema:
-    found = _describe_type(typing.get_type_hints(owner).get(field.name, Any))
-    if base is not None:
-        nothing = [{"type": "null"}] if field.default is None else []
-        texts = [{"type": "string"}] if field.name == "unit" else []
-        found = {"anyOf": [_refer(base), *texts, *nothing]} if nothing or texts else _refer(base)
-    if isinstance(field.default, bool | int | float | str):
-        found = {**found, "default": field.default}
-    return found
+    }  # fmt: skip
 
 
 def _describe_type(hint: Any) -> Schema:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 __all__ = ["VERBS", "app", "main"]
 
-import importlib
 import re
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,53 +18,44 @@ from typer.core import TyperGroup
 
 import privet
 from privet._utils import malloc
-from privet.cli.output import CommandByTopic, RunInterruptedError
+from privet.cli.output import CommandByTopic, RunInterruptedError, group
 from privet.errors import PrivetError
 
 # Command → its function or group of commands as "module:name", and its line in `privet --help`.
 VERBS = {
-    "train": ("privet.cli.verbs.train:train", "Train a model with differential privacy and evaluate it."),
-    "federate": ("privet.cli.verbs.federate:federate", "Train a model on the updates of users with differential privacy."),
-    "fit": ("privet.cli.verbs.fit:fit", "Fit a linear model with noise on its objective or its minimiser."),
-    "predict": ("privet.cli.verbs.model:predict", "Write the predictions of a trained model for the rows of a file."),
-    "export": ("privet.cli.verbs.model:export", "Write the network of a trained model for other programs."),
-    "plan": ("privet.cli.verbs.plan:plan", "Show noise, signal and time of a training at several ε, without training."),
-    "epsilon": ("privet.cli.verbs.privacy:epsilon", "Compute the ε of a training run or of any composition."),
-    "noise": ("privet.cli.verbs.privacy:noise", "Find the noise multiplier for a target ε."),
-    "steps": ("privet.cli.verbs.privacy:steps", "Find the number of steps that a privacy budget allows."),
-    "audit": ("privet.cli.verbs.audit:audit", "Attack the mechanism of a plan to bound its ε from below."),
-    "check": ("privet.cli.verbs.audit:check", "Check your model, loss and data before training."),
-    "bench": ("privet.cli.verbs.bench:bench", "Measure time and memory of a private training step."),
-    "guarantee": ("privet.cli.verbs.report:guarantee", "Print the privacy statement of a finished run."),
-    "report": ("privet.cli.verbs.report:report", "Write the HTML report of a run, or compare runs."),
-    "budget": ("privet.cli.verbs.spending:budget_app", "Share one privacy budget among runs on the same data."),
-    "data": ("privet.cli.verbs.data:data_app", "List and fetch data sets."),
-    "schema": ("privet.cli.verbs.data:schema_app", "Draft and check the public schema of a table."),
-    "ledger": ("privet.cli.verbs.spending:ledger_app", "Show what a run has spent, and verify its files."),
+    "train": ("privet.cli._verbs.train:train", "Train a model with differential privacy and evaluate it."),
+    "federate": ("privet.cli._verbs.federate:federate", "Train a model on the updates of users with differential privacy."),
+    "fit": ("privet.cli._verbs.fit:fit", "Fit a linear model with noise on its objective or its minimiser."),
+    "predict": ("privet.cli._verbs.model:predict", "Write the predictions of a trained model for the rows of a file."),
+    "export": ("privet.cli._verbs.model:export", "Write the network of a trained model for other programs."),
+    "plan": ("privet.cli._verbs.plan:plan", "Show noise, signal and time of a training at several ε, without training."),
+    "epsilon": ("privet.cli._verbs.privacy:epsilon", "Compute the ε of a training run or of any composition."),
+    "noise": ("privet.cli._verbs.privacy:noise", "Find the noise multiplier for a target ε."),
+    "steps": ("privet.cli._verbs.privacy:steps", "Find the number of steps that a privacy budget allows."),
+    "audit": ("privet.cli._verbs.audit:audit", "Attack the mechanism of a plan to bound its ε from below."),
+    "check": ("privet.cli._verbs.audit:check", "Check your model, loss and data before training."),
+    "bench": ("privet.cli._verbs.bench:bench", "Measure time and memory of a private training step."),
+    "guarantee": ("privet.cli._verbs.report:guarantee", "Print the privacy statement of a finished run."),
+    "report": ("privet.cli._verbs.report:report", "Write the HTML report of a run, or compare runs."),
+    "budget": ("privet.cli._verbs.spending:budget_app", "Share one privacy budget among runs on the same data."),
+    "data": ("privet.cli._verbs.data:data_app", "List and fetch data sets."),
+    "schema": ("privet.cli._verbs.data:schema_app", "Draft and check the public schema of a table."),
+    "ledger": ("privet.cli._verbs.spending:ledger_app", "Show what a run has spent, and verify its files."),
 }
 # typer uses the installed click or its own copy; usage errors of both have this base class.
 _UsageProblem = typer.BadParameter.__mro__[2]
 _TWICE = re.compile(r"( Did you mean [^?]*\?)\1")
 # The exit status that shells report for a program stopped by Ctrl-C.
 _INTERRUPTED = 130
+_OTHERS = "privet.commands"  # entry points of other packages
 # Widest help text, in columns, on a terminal that has them.
 _HELP_WIDTH = 100
 
 
-def _verbs() -> dict[str, str]:
-    """Return command → "module:function", of this package and of the entry points `privet.commands` of other packages."""
-    own = {verb: place for verb, (place, _) in VERBS.items()}
-    return own | {entry.name: entry.value for entry in entry_points(group="privet.commands") if entry.name not in own}
-
-
-def _find(place: str) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-def _describe(verb: str, place: str) -> str:
-    """Return the line of `privet --help` about a command."""
-    return VERBS[verb][1] if verb in VERBS else (_find(place).__doc__ or "").partition("\n")[0]
+def _verbs() -> dict[str, EntryPoint]:
+    """Return command → its place, of this package and of the entry points `privet.commands` of other packages."""
+    own = {verb: EntryPoint(verb, place, _OTHERS) for verb, (place, _) in VERBS.items()}
+    return own | {entry.name: entry for entry in entry_points(group=_OTHERS) if entry.name not in own}
 
 
 class _Verbs(TyperGroup):
@@ -80,11 +70,10 @@ class _Verbs(TyperGroup):
         place = _verbs().get(cmd_name)
         if place is None:
             return None
-        found = _find(place)
+        found = place.load()
         if not isinstance(found, typer.Typer):
-            single = typer.Typer(add_completion=False, rich_markup_mode=None)
-            single.command(cmd_name, context_settings={"max_content_width": _HELP_WIDTH})(found)
-            found = single
+            single, found = found, group()
+            found.command(cmd_name, context_settings={"max_content_width": _HELP_WIDTH})(single)
         for command in found.registered_commands:  # those of a group, too
             command.cls = CommandByTopic
         return typer.main.get_command(found)
@@ -92,14 +81,15 @@ class _Verbs(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the table of commands."""
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, _describe(verb, place)) for verb, place in _verbs().items()])
+            rows = {verb: line for verb, (_, line) in VERBS.items()}
+            others = {name: place for name, place in _verbs().items() if name not in rows}
+            rows |= {name: (place.load().__doc__ or "").partition("\n")[0] for name, place in others.items()}
+            formatter.write_dl([*rows.items()])
 
 
-app = typer.Typer(
+app = group(
     name="privet",
     cls=_Verbs,
-    add_completion=False,
-    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Train PyTorch models with differential privacy.\n\nStart with: privet train --data mnist --epsilon 3 --delta 1e-5",
 )

@@ -7,9 +7,9 @@ options that contradict a plan all follow from the fields. Tables say which part
 from __future__ import annotations
 
 __all__ = [
-    "NOISES", "SCHEDULES", "SCHEMES", "STYLES", "BudgetOptions", "ClippingOptions", "DataOptions", "FolderOptions",
-    "LengthOptions", "MechanismOptions", "OutputOptions", "PrivacyOptions", "QuestionOptions", "RunOptions", "SparsityOptions",
-    "TestOptions", "UserOptions", "command", "join_values", "option", "read_arguments", "rules_with",
+    "NOISES", "SCHEDULES", "SCHEMES", "STYLES", "ClippingOptions", "DataOptions", "FolderOptions", "LengthOptions",
+    "MechanismOptions", "OutputOptions", "PrivacyOptions", "QuestionOptions", "RunOptions", "SparsityOptions", "UserOptions",
+    "command", "join_values", "option", "read_arguments", "require", "rules_with",
 ]  # fmt: skip
 
 import csv
@@ -37,7 +37,10 @@ from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule
 _Options = TypeVar("_Options")
 
 
-def option(help: str, topic: str | None, default: Any = None, *names: str, part: str = "", needs: str = "", **more: Any) -> Any:
+def option(
+    help: str, topic: str | None, default: Any = None, *names: str,
+    part: str = "", needs: str = "", without: str = "", **more: Any,
+) -> Any:  # fmt: skip
     """Return a field for an option.
 
     Args:
@@ -46,9 +49,10 @@ def option(help: str, topic: str | None, default: Any = None, *names: str, part:
         default: value if it is left out.
         part: field of the plan that it determines, or "plan" for several; a file of `--config` may give that instead.
         needs: option, with a value or without, that has to be given too, such as "--noise banded".
+        without: option that has to be left out.
     """
     described = typer.Option(*names, help=help, rich_help_panel=topic, **more)
-    return field(default=default, metadata={"option": described, "part": part, "needs": needs})
+    return field(default=default, metadata={"option": described, "part": part, "needs": needs, "without": without})
 
 
 def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options], None]], Callable[..., None]]:
@@ -66,7 +70,7 @@ def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options
         @functools.wraps(run)
         def call(context: typer.Context, **options: Any) -> None:
             given = kind(**options)
-            _check_needs(given)
+            _check_combination(given)
             run(context, given)
 
         del call.__wrapped__
@@ -78,16 +82,28 @@ def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options
     return decorate
 
 
-def _check_needs(given: Any) -> None:
-    """Refuse an option that is given without the one that it belongs to."""
+def _check_combination(given: Any) -> None:
+    """Refuse an option that is given without the one that it belongs to, or with the one that it excludes."""
+    values = {as_option(each.name): getattr(given, each.name) for each in fields(given)}
+    values = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in values.items()
+        if value is not None and value is not False and value != []
+    }
     for each in fields(given):
-        needed, value = each.metadata["needs"], getattr(given, each.name)
-        if not needed or value is None or value is False:
-            continue
-        name, _, word = needed.removeprefix("--").partition(" ")
-        other = getattr(given, name.replace("-", "_"))
-        if other is None or (word and other != word):
-            raise InvalidArgumentError(as_option(each.name), value, f"left out without {needed}", f"Give {needed} too.")
+        name, needed, excluded = as_option(each.name), each.metadata.get("needs", ""), each.metadata.get("without")
+        other, _, word = needed.partition(" ")
+        if name in values and needed and (other not in values or (word and values[other] != word)):
+            raise InvalidArgumentError(name, values[name], f"left out without {needed}", f"Give {needed} too.")
+        if name in values and excluded in values:
+            raise InvalidArgumentError(name, values[name], f"left out with {excluded}", "Choose one of the two.")
+
+
+def require(given: Any, *names: str, fix: str = "") -> None:
+    """Refuse options that are left out."""
+    for name in names:
+        if getattr(given, name) is None:
+            raise InvalidArgumentError(as_option(name), None, "given", fix)
 
 
 # Noise over the steps.
@@ -108,20 +124,19 @@ def _piecewise(setting: str) -> Schedule:
     return Piecewise((*values, float(last)), ends)
 
 
-# Name → what its setting may be, the schedule without one, and a function from the setting after the colon; None for neither.
-SCHEDULES: dict[str, tuple[str, Callable[[], Schedule] | None, Callable[[str], Schedule] | None]] = {
-    "constant": ("without a setting", Constant, None),
+# Name → what its setting may be, and a function from the setting after the colon, if any, to the schedule.
+SCHEDULES: dict[str, tuple[str, Callable[..., Schedule]]] = {
+    "constant": ("without a setting", Constant),
     "linear": (
-        "linear, or with its target length in steps, such as linear:2000", Linear, lambda setting: Linear(over=int(setting)),
+        "linear, or with its target length in steps, such as linear:2000",
+        lambda over=None: Linear(over=over and int(over)),
     ),
-    "geometric": (
-        "geometric, or with its rate, such as geometric:0.001", Geometric, lambda setting: Geometric(float(setting)),
-    ),
+    "geometric": ("geometric, or with its rate, such as geometric:0.001", lambda *rate: Geometric(*map(float, rate))),
     "piecewise": (
         "with factors and ends, such as piecewise:1@0.95,200 for the factor 1 up to 95 % of the steps and then 200",
-        None, _piecewise,
+        _piecewise,
     ),
-}  # fmt: skip
+}
 
 
 def _full(size: float, examples: int) -> Scheme:
@@ -199,19 +214,10 @@ class DataOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestOptions:
-    """Public test data."""
-
-    test: str | None = option(
-        "Public test data for a file, in the format of --data. Without test data, no accuracy is reported.", DATA
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class FolderOptions:
     """Data that are not fetched."""
 
-    folder: Path | None = option("Folder with the files of the data set, instead of fetching them.", DATA)
+    folder: str | None = option("Folder with the files of the data set, instead of fetching them.", DATA, metavar="PATH")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,12 +232,15 @@ class UserOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyOptions:
-    """The guarantee, and the source of its noise."""
+    """The guarantee, the source of its noise, and the public data that measures what it leaves."""
 
+    test: str | None = option(
+        "Public test data for a file, in the format of --data. Without test data, no accuracy is reported.", DATA
+    )
     epsilon: float | None = option("Target ε; never exceeded.", PRIVACY)
     delta: float = option("Target δ; below 1 / examples.", PRIVACY, 1e-5, part="plan")
     noise_multiplier: float | None = option(
-        "Noise standard deviation over sensitivity, instead of --epsilon.", PRIVACY, part="noise"
+        "Noise standard deviation over sensitivity, instead of --epsilon.", PRIVACY, part="noise", without="--epsilon"
     )
     adjacency: str = option(
         f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", PRIVACY, "add-remove", part="plan"
@@ -242,18 +251,10 @@ class PrivacyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetOptions:
-    """A budget that pays for the run."""
-
-    budget_file: Path | None = option("Budget file of privet budget create, which pays for this run.", PRIVACY, None, "--budget")
-    budget_part: str | None = option("Part of the data that this run uses, if the budget has parts.", PRIVACY)
-
-
-@dataclass(frozen=True, kw_only=True)
 class LengthOptions:
     """Sampling and length."""
 
-    epochs: float | None = option("Passes over the data, instead of --steps.", SAMPLING, part="plan")
+    epochs: float | None = option("Passes over the data, instead of --steps.", SAMPLING, part="plan", without="--steps")
     steps: int | None = option("Number of steps.", SAMPLING, part="plan")
     batch_size: float | None = option(
         "Expected batch size; default: by the number of examples, the steps and the model.", SAMPLING, part="sampling"
@@ -320,9 +321,11 @@ class MechanismOptions:
     )
     inner_momentum: float | None = option(
         "Weight γ₀ of an example's gradient at the previous parameters; requires --history.",
-        VARIANTS, part="momentum", needs="--history",
+        VARIANTS, part="momentum", needs="--history", without="--per-example-momentum",
     )  # fmt: skip
-    outer_momentum: float | None = option("γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", VARIANTS, part="momentum")
+    outer_momentum: float | None = option(
+        "γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", VARIANTS, part="momentum", without="--per-example-momentum"
+    )
     history: int | None = option(
         "Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.",
         VARIANTS, part="momentum", needs="--inner-momentum",
@@ -352,13 +355,15 @@ class SparsityOptions:
 class OutputOptions:
     """How results are printed."""
 
-    json: bool = field(default=False, metadata={"option": JSON, "part": "", "needs": ""})
+    json: bool = field(default=False, metadata={"option": JSON})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(OutputOptions):
-    """The run and its directory."""
+    """The run, its directory, and a budget that pays for it."""
 
+    budget_file: Path | None = option("Budget file of privet budget create, which pays for this run.", PRIVACY, None, "--budget")
+    budget_part: str | None = option("Part of the data that this run uses, if the budget has parts.", PRIVACY)
     seed: int = option("Seed of the initial parameters only; noise and sampling have no seed.", MODEL, 0)
     out: Path | None = option("Directory of the run; default: a new one in runs/.", RUN)
     resume: Path | None = option("Resume the unfinished run in this directory.", RUN)

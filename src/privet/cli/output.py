@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "CLIENTS", "CLIPPING", "DATA", "JSON", "MODEL", "PRIVACY", "RUN", "SAMPLING", "VARIANTS", "CommandByTopic", "Json",
-    "RunInterruptedError", "answer", "as_option", "in_options", "table",
+    "RunInterruptedError", "answer", "as_option", "group", "in_options", "table",
 ]  # fmt: skip
 
 import json
@@ -12,6 +12,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +36,8 @@ _WIDEST_NAME = 30
 
 JSON = typer.Option("--json", help="Print one JSON object as the last line of standard output.")
 Json = Annotated[bool, JSON]
+# A group of commands.
+group = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
 
 # Argument of the Python interface → option, where the two have different names.
 _RENAMED = {
@@ -90,17 +93,17 @@ class CommandByTopic(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a list of options per topic, in a fixed order and untopical options last, all with the same columns."""
-        topics: dict[str, list[tuple[str, str]]] = {}
+        topics: dict[str, list[tuple[str, str]]] = {name: [] for name in _ORDER}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record := parameter.get_help_record(ctx):
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 topics.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
-        topics = {name: topics[name] for name in (*_ORDER, *topics) if name in topics and name != "Options"} | topics
+        topics["Options"] = topics.pop("Options", [])
         width = min(_WIDEST_NAME, max((len(name) for records in topics.values() for name, _ in records), default=0))
         for topic, records in topics.items():
-            with formatter.section(topic):
-                formatter.write_dl([(name.ljust(width), text) for name, text in records])
+            if records:
+                with formatter.section(topic):
+                    formatter.write_dl([(name.ljust(width), text) for name, text in records])
 
 
 def as_option(name: str) -> str:

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 __all__ = [
-    "class_priors", "clipping_rule", "cyclic", "holdout", "length", "momentum", "noise", "projected", "question", "schedule",
-    "scheme", "sparsification", "unit",
+    "class_priors", "clipping_rule", "cyclic", "holdout", "length", "momentum", "noise", "projected", "schedule",
+    "scheme", "sparsification",
 ]  # fmt: skip
 
-from privet.accounting.privacy_unit import Unit, group_unit
-from privet.cli.options import (
-    NOISES,
-    SCHEDULES,
-    SCHEMES,
-    STYLES,
-    ClippingOptions,
-    MechanismOptions,
-    QuestionOptions,
-    SparsityOptions,
-    rules_with,
-)
+from typing import Any
+
+from privet.cli import options
+from privet.cli.options import NOISES, SCHEDULES, SCHEMES, STYLES, rules_with
 from privet.cli.output import as_option
 from privet.clipping import GEP, NORM_RULES, AdaptiveQuantile, NormRule, Projected, Rule
 from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
-from privet.noise import Banded, Gaussian, NoiseMechanism
-from privet.plan import Holdout, PrivacyMechanism
+from privet.noise import Banded, NoiseMechanism
+from privet.plan import Holdout
 from privet.plan.mechanism import Epochs
 from privet.sampling import CyclicPoisson, Poisson, Scheme
 from privet.schedules import Schedule
@@ -34,25 +26,17 @@ from privet.sparsification import Random, Ranked, Sparsification
 _ANCHORED, _RESIDUAL = 500, 0.4
 
 
-def unit(word: str) -> str | Unit:
-    """Return the plan's name for a unit of privacy such as "user" or "group:4"."""
-    kind, _, size = word.partition(":")
-    if kind == "group" and size.isdecimal() and int(size) > 0:
-        return group_unit(int(size))
-    return "one " + choice("--unit", word, ("example", "user"), "For groups of four: group:4.")
+def _or(value: Any, usual: Any) -> Any:
+    return usual if value is None else value
 
 
-def momentum(given: MechanismOptions) -> Momentum | None:
+def momentum(given: options.MechanismOptions) -> Momentum | None:
     """Return the momentum of gradients, or None if no option describes any."""
-    inner, outer, history = given.inner_momentum, given.outer_momentum, given.history
     if given.per_example_momentum is not None:
-        for option, value in {"--inner-momentum": inner, "--outer-momentum": outer}.items():
-            if value is not None:
-                raise InvalidArgumentError(option, value, "left out with --per-example-momentum", "Choose one of the two.")
         return PerExample(given.per_example_momentum)
-    if inner is None and outer is None:
+    if given.inner_momentum is given.outer_momentum is None:
         return None
-    return InnerOuter(inner=1.0 if inner is None else inner, outer=1.0 if outer is None else outer, length=history or 0)
+    return InnerOuter(inner=_or(given.inner_momentum, 1.0), outer=_or(given.outer_momentum, 1.0), length=given.history or 0)
 
 
 def holdout(held_out: int, epsilon: float | None, delta: float, adjacency: str) -> Holdout | None:
@@ -71,16 +55,14 @@ def class_priors(text: str | None) -> tuple[float, ...] | None:
         raise InvalidArgumentError("--class-priors", text, "numbers separated by commas, such as 0.76,0.24") from None
 
 
-def clipping_rule(given: ClippingOptions, bound: float) -> Rule:
+def clipping_rule(given: options.ClippingOptions, bound: float) -> Rule:
     """Return the clipping rule that the options describe, with this bound of the whole gradient."""
     kinds = {rule.lower(): kind for rule, kind in NORM_RULES.items()}
     kind = kinds[choice("--clipping", given.clipping, kinds)]
-    options = {"stability": given.stability, "scale": given.scale, "cutoff": given.cutoff}
-    own = {option: value for option, value in options.items() if value is not None}
+    own = {name: value for name in ("stability", "scale", "cutoff") if (value := getattr(given, name)) is not None}
     for option, value in own.items():
         if option not in kind.__dataclass_fields__:
-            rules = ", ".join(rules_with(option))
-            allowed = f"left out with the rule {given.clipping!r}"
+            allowed, rules = f"left out with the rule {given.clipping!r}", ", ".join(rules_with(option))
             raise InvalidArgumentError(as_option(option), value, allowed, f"It is an option of {rules}.")
     rule: Rule = STYLES[choice("--style", given.style, STYLES)](kind(bound=bound, **own))
     if given.adaptive_quantile is not None:
@@ -88,7 +70,7 @@ def clipping_rule(given: ClippingOptions, bound: float) -> Rule:
     return rule
 
 
-def projected(rule: Rule, given: MechanismOptions) -> Rule:
+def projected(rule: Rule, given: options.MechanismOptions) -> Rule:
     """Return the rule with norms estimated from projections, or for embeddings in subspaces of public gradients, if asked for."""
     if given.projections is not None:
         rule = Projected(rule, given.projections)
@@ -99,23 +81,17 @@ def projected(rule: Rule, given: MechanismOptions) -> Rule:
         raise InvalidArgumentError("--public", given.public, allowed, "A rule of one norm is needed.")
     factor = _RESIDUAL if given.residual_bound is None else given.residual_bound / rule.bound
     return GEP(
-        embedding=rule,
-        residual=rule.scale_bound(factor) if factor else None,
-        dimensions=_ANCHORED if given.dimensions is None else given.dimensions,
-        anchors=_ANCHORED if given.anchors is None else given.anchors,
-        public=given.public,
-    )
+        embedding=rule, residual=rule.scale_bound(factor) if factor else None, public=given.public,
+        dimensions=_or(given.dimensions, _ANCHORED), anchors=_or(given.anchors, _ANCHORED),
+    )  # fmt: skip
 
 
-def noise(given: MechanismOptions, multiplier: float | None, source: str, momentum: float) -> NoiseMechanism:
+def noise(given: options.MechanismOptions, multiplier: float | None, source: str, momentum: float) -> NoiseMechanism:
     """Return the noise that the options describe; correlated noise is optimised for the heavy-ball momentum of the optimizer."""
     kind = NOISES[choice("--noise", given.noise, NOISES)]
-    known = kind.__dataclass_fields__
-    options = {
-        "bands": given.bands, "buffers": given.buffers, "momentum": momentum,
-        "deviation": "fixed" if given.fixed_noise else None,
-    }  # fmt: skip
-    own = {name: value for name, value in options.items() if name in known and value is not None}
+    deviation = "fixed" if given.fixed_noise else None
+    all_options = {"bands": given.bands, "buffers": given.buffers, "momentum": momentum, "deviation": deviation}
+    own = {name: value for name, value in all_options.items() if name in kind.__dataclass_fields__ and value is not None}
     return kind(multiplier=multiplier, source=source, non_private=multiplier == 0, **own)
 
 
@@ -132,47 +108,25 @@ def scheme(name: str, batch_size: float, examples: int) -> Scheme:
     return SCHEMES[choice("--sampling", name, SCHEMES)](batch_size, examples)
 
 
-def sparsification(given: SparsityOptions) -> Sparsification | None:
+def sparsification(given: options.SparsityOptions) -> Sparsification | None:
     """Return the sparsification that the options describe, or None without a rate."""
     if given.sparsify is None:
         return None
-    return (Ranked if given.sparsify_ranked else Random)(given.sparsify, 1 if given.refresh is None else given.refresh)
+    return (Ranked if given.sparsify_ranked else Random)(given.sparsify, _or(given.refresh, 1))
 
 
 def schedule(text: str) -> Schedule:
     """Return the schedule in a text such as "linear", "linear:2000", "geometric:0.001" or "piecewise:1@0.95,200"."""
     name, _, setting = text.partition(":")
-    allowed, plain, make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
+    allowed, make = SCHEDULES[choice("--bound-schedule", name, SCHEDULES)]
     try:
-        if make is not None and setting:
-            return make(setting)
-        if plain is not None and not setting:
-            return plain()
+        return make(setting) if setting else make()
     except InvalidArgumentError as error:
         raise InvalidArgumentError("--bound-schedule", text, f"such that {error.name} is {error.allowed}", error.fix) from None
-    except ValueError:
-        pass
-    raise InvalidArgumentError("--bound-schedule", text, allowed)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError("--bound-schedule", text, allowed) from None
 
 
 def length(steps: int | None, epochs: float | None) -> int | Epochs | None:
     """Return the training length from --steps or --epochs, or None without either."""
-    if steps is not None and epochs is not None:
-        raise InvalidArgumentError("--epochs", epochs, "left out when --steps is given", "Choose one of the two.")
-    return Epochs(epochs) if epochs is not None else steps
-
-
-def question(given: QuestionOptions, noise: Gaussian, steps: int | Epochs | None) -> PrivacyMechanism:
-    """Return the mechanism for a question about ε, noise or steps, which does not depend on clipping."""
-    assert given.examples is not None
-    assert given.batch_size is not None
-    assert given.delta is not None
-    return PrivacyMechanism(
-        examples=given.examples,
-        sampling=scheme(given.sampling, given.batch_size, given.examples),
-        steps=steps,
-        delta=given.delta,
-        adjacency=given.adjacency or "add-remove",
-        noise=noise,
-        unit=unit(given.unit),
-    )
+    return steps if epochs is None else Epochs(epochs)

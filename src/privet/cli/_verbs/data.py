@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["check", "data_app", "draft", "fetch", "list_", "schema_app"]
-
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,12 +10,12 @@ from typing import Annotated
 import typer
 
 from privet import tables
-from privet.cli.output import Json, answer
+from privet.cli.output import Json, answer, group
 from privet.tables.frames import ENDINGS
 from privet.tables.toml import OPEN, kind_of
 
-data_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="List and fetch data sets.")
-schema_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Draft and check the public schema of a table.")
+data_app = group(help="List and fetch data sets.")
+schema_app = group(help="Draft and check the public schema of a table.")
 _PRIVATE = (
     "These counts come from private rows: they are for the owner of the table, and must not be released. "
     "A schema that is changed because of them is no longer public."

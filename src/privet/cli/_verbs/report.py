@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["guarantee", "report"]
-
 from pathlib import Path
 from typing import Annotated
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["File", "Run", "budget_app", "create", "ledger_app", "show_budget", "show_ledger", "verify"]
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -13,24 +11,14 @@ import typer
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.rounding import format_up
 from privet.budget import Account, Budget
-from privet.cli.output import Json, answer
+from privet.cli.output import Json, answer, group
 from privet.ledger import read
 from privet.ledger.history import WHAT
 from privet.runs.verification import verify as verify_run
 from privet.training.directory import LEDGER
 
-budget_app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Share one privacy budget among several runs on the same data set.",
-    no_args_is_help=True,
-)
-ledger_app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Show what a run has spent, and verify its files.",
-    no_args_is_help=True,
-)
+budget_app = group(help="Share one privacy budget among several runs on the same data set.", no_args_is_help=True)
+ledger_app = group(help="Show what a run has spent, and verify its files.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The budget file.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run.")]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["TrainOptions", "train"]
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import typer
 from privet import models, runs
 from privet.cli import options, parts
 from privet.cli.choice import Choice
-from privet.cli.config import ConfigOptions, parts_from_config, plan_from_config
+from privet.cli.config import ConfigOptions, read_parts
 from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN
 from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
@@ -36,10 +34,8 @@ class TrainOptions(
     options.MechanismOptions,
     options.ClippingOptions,
     options.LengthOptions,
-    options.BudgetOptions,
     options.UserOptions,
     options.PrivacyOptions,
-    options.TestOptions,
     options.FolderOptions,
     options.DataOptions,
 ):
@@ -85,8 +81,8 @@ class TrainOptions(
     scale_from: Path | None = option(
         "Directory of a run with another bound, momentum or noise: take its learning rate by the scaling rule, which keeps "
         "η·C·σ/(1−µ) for sgd and η for adam. A rate that was searched on private data has an ε of its own.",
-        MODEL,
-    )
+        MODEL, without="--learning-rate",
+    )  # fmt: skip
     couple_learning_rate: bool = option(
         "Scale the learning rate to keep η·σ·C constant under schedules of bound and noise.",
         MODEL, False, "--couple-learning-rate",
@@ -117,12 +113,9 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     if given.resume is not None:
         resume_run(given, given.resume, runs.Setup)
         return
-    data = check_before(given, given.data, "train", "--data mnist --epsilon 3 --delta 1e-5")
-    plan, tables = plan_from_config(context, TrainOptions), parts_from_config(context, TrainOptions)
-    if plan is None and given.epsilon is None and given.noise_multiplier is None and "noise" not in tables:
-        raise InvalidArgumentError(
-            "--epsilon", None, "given", "Set a budget (--epsilon 3) or the noise (--noise-multiplier 1.1)."
-        )
+    plan, tables = read_parts(context, TrainOptions)
+    known = plan is not None or "noise" in tables
+    data = check_before(given, "train", "--data mnist --epsilon 3 --delta 1e-5", noise_known=known)
     momentum = plan.momentum if plan is not None else tables.setdefault("momentum", parts.momentum(given))
     tables.setdefault("bound_schedule", parts.schedule(given.bound_schedule))
     dataset = load_dataset(given, _choose_schema(given.schema, plan))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FederateOptions", "federate"]
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +10,9 @@ import typer
 from privet import models
 from privet.cli import options, parts
 from privet.cli.choice import Choice
-from privet.cli.config import ConfigOptions, parts_from_config
+from privet.cli.config import ConfigOptions, read_parts
 from privet.cli.options import SCHEMES, command, option
-from privet.cli.output import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING, as_option
+from privet.cli.output import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
 from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
@@ -34,10 +32,8 @@ class FederateOptions(
     ConfigOptions,
     options.SparsityOptions,
     options.ClippingOptions,
-    options.BudgetOptions,
     options.UserOptions,
     options.PrivacyOptions,
-    options.TestOptions,
     options.DataOptions,
 ):
     """The options of `privet federate`."""
@@ -49,10 +45,10 @@ class FederateOptions(
     rounds: int | None = option(f"Number of rounds; default: {_ROUNDS}.", SAMPLING)
     cohort: float | None = option("Expected number of clients in a round; default: all.", SAMPLING, part="sampling")
     sampling: str = option(f"Sampling scheme of the cohorts: {', '.join(SCHEMES)}.", SAMPLING, "poisson", part="sampling")
-    local_steps: int | None = option(f"Steps of a client in a round; default: {_LOCAL_STEPS}.", CLIENTS)
+    local_steps: int | None = option(f"Steps of a client in a round; default: {_LOCAL_STEPS}.", CLIENTS, without="--fed-sgd")
     local_batch_size: int | None = option("Examples of a client's step; default: all of its examples.", CLIENTS)
-    local_learning_rate: float | None = option(f"Learning rate of clients; default: {_LOCAL_RATE}.", CLIENTS)
-    proximal: float | None = option("Coefficient of FedProx; default: 0, which is FedAvg.", CLIENTS)
+    local_learning_rate: float | None = option(f"Learning rate of clients; default: {_LOCAL_RATE}.", CLIENTS, without="--fed-sgd")
+    proximal: float | None = option("Coefficient of FedProx; default: 0, which is FedAvg.", CLIENTS, without="--fed-sgd")
     full_weight: int | None = option(
         "Number of examples from which a client has weight 1, and less with fewer; default: equal weights.", CLIENTS
     )
@@ -84,24 +80,25 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     if given.resume is not None:
         resume_run(given, given.resume, FederatedSetup)
         return
-    data = check_before(given, given.data, "federate", "--data FILE --schema SCHEMA --epsilon 4")
-    if isinstance(context.obj, Plan):
+    plan, tables = read_parts(context, FederateOptions)
+    if plan is not None:
         raise InvalidArgumentError(
             "--config", "a plan", "a file of options of privet federate", "Parts of a plan can be tables, such as clipping."
         )
-    tables = parts_from_config(context, FederateOptions)
-    if (given.epsilon is None) == (given.noise_multiplier is None) and "noise" not in tables:
-        raise InvalidArgumentError(
-            "--epsilon", given.epsilon, "given, or --noise-multiplier in its place", "Give one of the two."
-        )
+    example = "--data FILE --schema SCHEMA --epsilon 4"
+    data = check_before(given, "federate", example, noise_known="noise" in tables)
     dataset = load_dataset(given)
     chosen = Choice(dataset, given.model, given.epsilon, given.delta)
     optimizer, momentum = SERVERS[choice("--server-optimizer", given.server_optimizer, SERVERS)]
     rate = chosen.pick("server_learning_rate", given.server_learning_rate, _SERVER_RATES[given.server_optimizer])
-    local = {name: getattr(given, name) for name in ("local_steps", "local_learning_rate", "proximal")}
+    if given.fed_sgd:  # as in `LocalSteps.fed_sgd`: the update is the gradient
+        local: dict[str, Any] = {"local_steps": 1, "local_learning_rate": 1.0, "proximal": 0.0}
+    else:
+        usual = {"local_steps": _LOCAL_STEPS, "local_learning_rate": _LOCAL_RATE}
+        local = {name: chosen.pick(name, getattr(given, name), value) for name, value in usual.items()}
+        local["proximal"] = given.proximal or 0.0
     setup = make_setup(
-        given, FederatedSetup, data=data, model=chosen.model, learning_rate=rate, optimizer=optimizer, momentum=momentum,
-        **(_gradient_step(local) if given.fed_sgd else _local_training(local, chosen)),
+        given, FederatedSetup, data=data, model=chosen.model, learning_rate=rate, optimizer=optimizer, momentum=momentum, **local,
     )  # fmt: skip
     clients, _ = setup.sizes(dataset)
     tables.setdefault("sparsification", parts.sparsification(given))
@@ -122,19 +119,3 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     )
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
     start_run(given, replace(setup, defaults=chosen.values), plan, dataset)
-
-
-def _local_training(given: dict[str, Any], chosen: Choice) -> dict[str, Any]:
-    """Return the settings of local training, with what was left out."""
-    usual = {"local_steps": _LOCAL_STEPS, "local_learning_rate": _LOCAL_RATE}
-    found = {name: chosen.pick(name, given[name], value) for name, value in usual.items()}
-    return found | {"proximal": given["proximal"] or 0.0}
-
-
-def _gradient_step(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the local step of DP-FedSGD, as in `LocalSteps.fed_sgd`: the update is the gradient."""
-    for name, value in given.items():
-        if value is not None:
-            fix = "The update is one gradient; use the server's rate."
-            raise InvalidArgumentError(as_option(name), value, "left out with --fed-sgd", fix)
-    return {"local_steps": 1, "local_learning_rate": 1.0, "proximal": 0.0}

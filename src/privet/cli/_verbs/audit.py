@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CERTIFICATE", "Quiet", "audit", "check", "progress_of_parts"]
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

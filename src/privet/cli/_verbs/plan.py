@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["PlanOptions", "plan"]
-
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -28,21 +26,15 @@ from privet.errors import InvalidArgumentError, count
 from privet.noise import Gaussian
 from privet.plan import Plan
 from privet.runs.run import foresee
-from privet.tuning.feasibility import HOPELESS, WEAK, Feasibility, assess, format_signal
+from privet.tuning.feasibility import HOPELESS, WEAK, assess, format_signal
 
 _EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 8.0)
 # Steps that are timed, after one to warm up; and the most examples in them, whose time is proportional beyond.
 _TIMED, _MOST_TIMED = 3, 512
 _UNNAMED = "mlp"  # its defaults serve a model of which only the size is known
 
-
-@dataclass(frozen=True)
-class _Row:
-    """The prospects of a training at one ε, with the time of all steps on this machine if it was measured."""
-
-    model: str | None
-    found: Feasibility
-    seconds: float | None
+# The prospects of a training at one ε: those of `Feasibility`, the model, and the seconds of all steps if they were measured.
+_Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +48,13 @@ class PlanOptions(
     """The options of `privet plan`."""
 
     target: str | None = option("Column to predict; it must be that of the schema.", DATA)
-    examples: int | None = option("Public number of examples, instead of --data.", DATA)
-    parameters: int | None = option("Number of trainable parameters, instead of --data and --model.", DATA)
+    examples: int | None = option("Public number of examples, instead of --data.", DATA, without="--data")
+    parameters: int | None = option("Number of trainable parameters, instead of --data and --model.", DATA, without="--data")
     epsilon: list[float] | None = option(
         f"Target ε; repeatable. Default: {', '.join(f'{value:g}' for value in _EPSILONS)}.", PRIVACY
     )
     delta: float = option("Target δ; below 1 / examples.", PRIVACY, 1e-5)
-    noise_multiplier: float | None = option("Noise multiplier, instead of --epsilon.", PRIVACY)
+    noise_multiplier: float | None = option("Noise multiplier, instead of --epsilon.", PRIVACY, without="--epsilon")
     adjacency: str = option(f"Relation between neighbouring data sets: {', '.join(ADJACENCIES)}.", PRIVACY, "add-remove")
     group_size: int | None = option("Number of examples that form one unit of privacy.", PRIVACY)
     model: str | None = option(f"Network: {', '.join(models.NAMES)}; default: by a rule.", MODEL)
@@ -70,7 +62,7 @@ class PlanOptions(
 
 
 @command(PlanOptions)
-def plan(context: typer.Context, given: PlanOptions) -> None:
+def plan(_: typer.Context, given: PlanOptions) -> None:
     """Show the noise, the signal and the time of a training at several ε, without training.
 
     The signal is the largest distance from zero that the sum of all releases can have, in standard deviations of its noise. Below
@@ -83,33 +75,21 @@ def plan(context: typer.Context, given: PlanOptions) -> None:
 
     Without data: privet plan --examples 50000 --parameters 1000000 --batch-size 1024 --steps 2000
     """
-    del context
-    if given.noise_multiplier is not None and given.epsilon:
+    if given.data is None and None in (given.examples, given.parameters):
         raise InvalidArgumentError(
-            "--noise-multiplier", given.noise_multiplier, "left out with --epsilon", "Choose one of the two."
+            "--data", None, "given, or else --examples and --parameters", "Try: privet plan --data digits."
         )
-    facts = {"--examples": given.examples, "--parameters": given.parameters}
-    if (given.data is None) == (None in facts.values()):
-        raise InvalidArgumentError(
-            "--data", given.data, "given, or else --examples and --parameters", "Try: privet plan --data digits."
-        )
-    for name, value in facts.items() if given.data is not None else ():
-        if value is not None:
-            raise InvalidArgumentError(name, value, "left out with --data", "Both follow from the data and the model.")
     goals: Sequence[float | None] = given.epsilon or (_EPSILONS if given.noise_multiplier is None else (None,))
     if given.examples is not None and given.parameters is not None:
         number = count("examples", given.examples, minimum=2)
         dataset = _stand_in("", number, (1,), 2)
-        rows = [_Row(None, assess(_plan(given, dataset, _UNNAMED, number, goal), given.parameters), None) for goal in goals]
+        found = [assess(_plan(given, dataset, _UNNAMED, number, goal), given.parameters) for goal in goals]
+        rows = [{"model": None, **asdict(one), "seconds": None} for one in found]
     else:
         dataset = _find_in_catalogue(given) or load_dataset(given)
         seconds = cache(lambda network, size: _time_step(_set_up(given, network), dataset, size))
         rows = [_look_ahead(given, dataset, goal, seconds) for goal in goals]
-    values = {
-        "data": dataset.name or None,
-        "rows": [{"model": row.model, **asdict(row.found), "seconds": row.seconds} for row in rows],
-    }
-    answer(given.json, values, _format(dataset.name, given, rows))
+    answer(given.json, {"data": dataset.name or None, "rows": rows}, _format(dataset.name, given, rows))
 
 
 def _set_up(given: PlanOptions, network: str) -> runs.Setup:
@@ -150,7 +130,8 @@ def _look_ahead(given: PlanOptions, dataset: DataSet, epsilon: float | None, sec
     found = foresee(setup, planned, dataset, setup.build_model(dataset))
     rows = planned.divisor * (setup.user_cap or setup.group_size or 1)
     timed = max(1, min(round(rows), _MOST_TIMED))
-    return _Row(setup.model, found, seconds(setup.model, timed) * rows / timed * planned.total_steps)
+    whole = seconds(setup.model, timed) * rows / timed * planned.total_steps
+    return {"model": setup.model, **asdict(found), "seconds": whole}
 
 
 def _time_step(setup: runs.Setup, dataset: DataSet, size: int) -> float:
@@ -165,32 +146,26 @@ def _time_step(setup: runs.Setup, dataset: DataSet, size: int) -> float:
 
 def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
     """Return a table with one line per ε, what its columns mean, and the warnings."""
-    found = rows[0].found
-    who = f"{name}: {found.examples:,} examples" if name else f"{found.examples:,} examples"
+    who = f"{name}: {rows[0]['examples']:,} examples" if name else f"{rows[0]['examples']:,} examples"
     head = f"{who}, δ = {given.delta:g} ({given.adjacency}), {given.sampling} sampling"
     lines = [("ε", "model", "parameters", "batch", "steps", "noise multiplier", "signal", "share of ε", "seconds")]
-    lines += [
-        (
-            f"{row.found.epsilon:.4g}", row.model or "—", f"{row.found.parameters:,}", f"{row.found.batch_size:,.6g}",
-            f"{row.found.steps:,}", f"{row.found.noise_multiplier:.4g}", format_signal(row.found.signal),
-            "—" if math.isnan(row.found.efficiency) else f"{row.found.efficiency:.0%}",
-            "—" if row.seconds is None else f"{row.seconds:,.0f}" if row.seconds >= 10 else f"{row.seconds:.1f}",
-        )
-        for row in rows
-    ]  # fmt: skip
+    told: dict[str, list[str]] = {}  # warning → the ε that it is about
+    for row in rows:
+        epsilon, seconds, share = f"{row['epsilon']:.4g}", row["seconds"], row["efficiency"]
+        lines.append((
+            epsilon, row["model"] or "—", f"{row['parameters']:,}", f"{row['batch_size']:,.6g}", f"{row['steps']:,}",
+            f"{row['noise_multiplier']:.4g}", format_signal(row["signal"]), "—" if math.isnan(share) else f"{share:.0%}",
+            "—" if seconds is None else f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}",
+        ))  # fmt: skip
+        for text in row["warnings"]:
+            told.setdefault(text, []).append(epsilon)
     legend = (
         "Signal: largest distance of the sum of all releases from zero, in standard deviations of its noise.",
         f"Below {HOPELESS:g} training learns next to nothing; {WEAK:g} keep about half of the possible accuracy, 300 nearly all.",
         "Share of ε: what these batches use of the signal that full batches have at this ε.",
     )
-    return "\n".join((head, "", *table(lines), "", *legend, *_list_warnings(rows)))
-
-
-def _list_warnings(rows: Sequence[_Row]) -> Iterator[str]:
-    """Yield every warning once, with the ε that it is about if it is not about all."""
-    told: dict[str, list[str]] = {}
-    for row in rows:
-        for text in row.found.warnings:
-            told.setdefault(text, []).append(f"{row.found.epsilon:.4g}")
-    for text, about in told.items():
-        yield f"Warning: {text}." if len(about) == len(rows) else f"Warning (ε = {', '.join(about)}): {text}."
+    warnings = (
+        f"Warning: {text}." if len(about) == len(rows) else f"Warning (ε = {', '.join(about)}): {text}."
+        for text, about in told.items()
+    )  # fmt: skip
+    return "\n".join((head, "", *table(lines), "", *legend, *warnings))

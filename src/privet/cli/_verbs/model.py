@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["export", "predict"]
-
 from pathlib import Path
 from typing import Annotated
 

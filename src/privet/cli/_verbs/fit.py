@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FitOptions", "fit"]
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,24 +9,21 @@ import typer
 
 from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli import options
-from privet.cli.options import command, option
+from privet.cli.options import command, option, require
 from privet.cli.output import MODEL, RUN, answer
-from privet.cli.running import load_dataset
+from privet.cli.running import NO_GOAL, format_measured, list_measured, load_dataset
 from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
-from privet.errors import InvalidArgumentError, choice
-from privet.evaluation.bins import to_plain
-from privet.report.headline import headline
-from privet.runs.convex_run import ConvexOutcome, describe_data, fit_and_write
+from privet.errors import choice
+from privet.runs.convex_run import describe_data, fit_and_write
 from privet.training.directory import check_empty
 from privet.tuning.defaults import choose_regularisation
 
 MECHANISMS: dict[str, type[Perturbation]] = {"objective": ObjectivePerturbation, "output": OutputPerturbation}
-_MEASURED = ("accuracy", "negative_log_likelihood", "root_mean_squared_error", "mean_absolute_error", "r_squared")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(options.OutputOptions, options.PrivacyOptions, options.TestOptions, options.FolderOptions, options.DataOptions):
+class FitOptions(options.OutputOptions, options.PrivacyOptions, options.FolderOptions, options.DataOptions):
     """The options of `privet fit`."""
 
     mechanism: str = option("What gets noise: objective (usually better) or output.", MODEL, "objective")
@@ -44,7 +39,7 @@ class FitOptions(options.OutputOptions, options.PrivacyOptions, options.TestOpti
 
 
 @command(FitOptions)
-def fit(context: typer.Context, given: FitOptions) -> None:
+def fit(_: typer.Context, given: FitOptions) -> None:
     """Fit a linear model (logistic, or linear with bounded residuals) and release it once, with noise.
 
     Rows of features are scaled down to a bounded norm, so no assumption on the data remains. The directory holds plan.json,
@@ -52,16 +47,11 @@ def fit(context: typer.Context, given: FitOptions) -> None:
 
     Example: privet fit --data adult.csv --schema adult.toml --epsilon 1 --delta 1e-6 --out runs/adult
     """
-    del context
-    for name, value in (("--data", given.data), ("--out", given.out)):
-        if value is None:
-            raise InvalidArgumentError(name, None, "given", "Try: privet fit --data mnist --epsilon 1 --out runs/mnist-fit.")
+    require(given, "data", "out", fix="Try: privet fit --data mnist --epsilon 1 --out runs/mnist-fit.")
+    if given.noise_multiplier is None:
+        require(given, "epsilon", fix=NO_GOAL)
     assert given.data is not None
     assert given.out is not None
-    if (given.epsilon is None) == (given.noise_multiplier is None):
-        raise InvalidArgumentError(
-            "--epsilon", given.epsilon, "given, or --noise-multiplier in its place", "Give one of the two."
-        )
     kind = MECHANISMS[choice("--mechanism", given.mechanism, MECHANISMS)]
     check_empty(given.out, "--out")
     dataset = load_dataset(given)
@@ -78,11 +68,7 @@ def fit(context: typer.Context, given: FitOptions) -> None:
     outcome = fit_and_write(
         plan, dataset, given.out, data=given.data, license=given.license, device=given.device, defaults=chosen
     )
-    _print_outcome(outcome, given.json)
-
-
-def _print_outcome(outcome: ConvexOutcome, as_json: bool) -> None:
-    guarantee, evaluation, plan = outcome.guarantee, outcome.evaluation, outcome.plan
+    guarantee, evaluation = outcome.guarantee, outcome.evaluation
     lines = [
         f"ε = {format_up(guarantee.epsilon)}, δ = {plan.delta:g} for one example ({plan.adjacency} neighbours), by "
         f"{type(plan.mechanism).__name__} with Λ = {plan.regularisation:.4g}",
@@ -90,18 +76,16 @@ def _print_outcome(outcome: ConvexOutcome, as_json: bool) -> None:
         f"{format_percent_up(guarantee.meaning.found_at_one_in_a_hundred)} of the members at 1\u00a0% false positives.",
     ]
     if evaluation is not None:
-        shown = headline(evaluation)
-        lines.append(f"{shown.name} {shown.with_interval} on {evaluation.examples:,} public test examples (95\u00a0% interval)")
+        lines.append(format_measured(evaluation))
     lines += [f"Model: {outcome.directory / 'model'}", f"Full statement: privet guarantee {outcome.directory}"]
     answer(
-        as_json,
+        given.json,
         {
             "epsilon": guarantee.epsilon,
             "delta": plan.delta,
             "noise_multiplier": plan.mechanism.multiplier,
             "regularisation": plan.regularisation,
-            **{f"test_{name}": to_plain(getattr(evaluation, name, None)) for name in _MEASURED},
-            "test_examples": evaluation and evaluation.examples,
+            **list_measured(evaluation),
             "seconds": round(outcome.seconds, 2),
             "directory": str(outcome.directory),
         },

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bench"]
-
 import platform
 import statistics
 import sys
@@ -20,10 +18,10 @@ from torch import nn
 from privet import cost, models
 from privet._utils.device import check_device
 from privet.cli import parts
+from privet.cli._verbs.audit import Quiet, progress_of_parts
 from privet.cli.definitions import load_definitions
 from privet.cli.options import STYLES, ClippingOptions
 from privet.cli.output import Json, answer, table
-from privet.cli.verbs.audit import Quiet, progress_of_parts
 from privet.clipping import NORM_RULES, Rule
 from privet.errors import InvalidArgumentError, choice, count
 from privet.gradients import trainable
@@ -48,10 +46,6 @@ class _Case:
     batch: Any
     arguments: tuple[str, ...]
     probe_batch: Any = None
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
     def step(self, kind: str, rule: Rule) -> AbstractContextManager[cost.TimedStep]:
         return cost.step_of(kind, self.model, self.loss_fn, self.batch, rule, self.probe_batch)
@@ -90,32 +84,32 @@ def bench(
     """
     count("--rounds", rounds)
     rule = parts.clipping_rule(ClippingOptions(clipping=clipping, style=style), _BOUND)
-    found = []
-    with ExitStack() as stack:
+    found, peak = [], None
+    with ExitStack() as stack:  # within which standard output is for people
         cases = list(_build_cases(stack, file, model, shape, batch_size, device))
+        place = next(cases[0].model.parameters()).device
         if peak_of is not None:
-            peak = _measure_peak(cases[0], choice("--peak-of", peak_of, cost.KINDS), rule)
-        else:
-            measurable = {"cuda": True, "cpu": sys.platform == "linux"}.get(cases[0].device.type, False)
-            kinds = cost.KINDS if memory and measurable else ()
-            with progress_of_parts(len(cases) * (1 + len(kinds)), quiet=quiet) as begin:
-                for case in cases:
-                    begin(f"{case.name}: time")
-                    with ExitStack() as steps:
-                        times = cost.alternating(
-                            {kind: steps.enter_context(case.step(kind, rule)) for kind in cost.KINDS}, rounds
-                        )
-                    peaks = {}
-                    for kind in kinds:
-                        begin(f"{case.name}: memory, {kind}")
-                        chosen = ("--clipping", clipping, "--style", style, "--peak-of", kind)
-                        peaks[kind] = cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
-                    found.append(_summarize(case, times, peaks))
-    if peak_of is not None:
+            peak = _measure_peak(cases[0], choice("--peak-of", peak_of, cost.KINDS), rule, place)
+            cases = []
+        measurable = {"cuda": True, "cpu": sys.platform == "linux"}.get(place.type, False)
+        kinds = cost.KINDS if memory and measurable else ()
+        with progress_of_parts(len(cases) * (1 + len(kinds)), quiet=quiet or not cases) as begin:
+            for case in cases:
+                begin(f"{case.name}: time")
+                with ExitStack() as steps:
+                    every = {kind: steps.enter_context(case.step(kind, rule)) for kind in cost.KINDS}
+                    times = cost.alternating(every, rounds)
+                peaks = {}
+                for kind in kinds:
+                    begin(f"{case.name}: memory, {kind}")
+                    chosen = ("--clipping", clipping, "--style", style, "--peak-of", kind)
+                    peaks[kind] = cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
+                found.append(_summarize(case, times, peaks))
+    machine = f"{platform.machine()}, torch {torch.__version__} on {place}, threads: {torch.get_num_threads()}"
+    if peak is None:
+        answer(json, {"machine": machine, "rounds": rounds, "results": found}, _format_table(machine, rounds, found))
+    else:
         print(peak)
-        return
-    machine = f"{platform.machine()}, torch {torch.__version__} on {cases[0].device}, threads: {torch.get_num_threads()}"
-    answer(json, {"machine": machine, "rounds": rounds, "results": found}, _format_table(machine, rounds, found))
 
 
 def _build_cases(
@@ -152,11 +146,11 @@ def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
     return _Case(name, network.to(device), cross_entropy, tuple(part.to(device) for part in batch), arguments)
 
 
-def _measure_peak(case: _Case, kind: str, rule: Rule) -> float:
+def _measure_peak(case: _Case, kind: str, rule: Rule, device: torch.device) -> float:
     warm_up = replace(case, batch=select_examples(case.batch, slice(_WARM_UP_EXAMPLES)))
     with warm_up.step("plain", rule) as step, case.step(kind, rule) as measured:
         step()  # memory that torch allocates at first use belongs to no kind of step
-        return cost.peak_of(measured, device=case.device)
+        return cost.peak_of(measured, device=device)
 
 
 def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> dict[str, Any]:
@@ -173,18 +167,13 @@ def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping
 
 def _format_table(machine: str, rounds: int, found: Sequence[Mapping[str, Any]]) -> str:
     """Return a table with one line per model."""
-
-    def cell(words: str, row: Mapping[str, Any], kind: str) -> str:
-        return f"{words} ({row['peak_mb'][kind]:.0f} MB)" if row["peak_mb"] else words
-
     plain, *others = cost.KINDS
     lines = [("", "parameters", "examples", "plain step", *others)]
     for row in found:
-        ratios = (cell(f"{row['ratios'][kind]:.2f}", row, kind) for kind in others)
-        lines.append((
-            row["model"], f"{row['parameters']:,}", str(row["batch_size"]),
-            cell(f"{row['plain_ms']:.1f} ms", row, plain), *ratios,
-        ))  # fmt: skip
+        words = {plain: f"{row['plain_ms']:.1f} ms", **{kind: f"{row['ratios'][kind]:.2f}" for kind in others}}
+        peaks = {kind: f" ({peak:.0f} MB)" for kind, peak in row["peak_mb"].items()}
+        cells = [word + peaks.get(kind, "") for kind, word in words.items()]
+        lines.append((row["model"], f"{row['parameters']:,}", str(row["batch_size"]), *cells))
     brackets = "; peak memory in brackets" if any(row["peak_mb"] for row in found) else ""
     return "\n".join((
         f"Step time relative to a plain step, median of {rounds} rounds{brackets}.", f"{machine}.", "", *table(lines),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["EpsilonOptions", "MultiplierOptions", "StepsOptions", "epsilon", "noise", "steps"]
-
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,16 @@ from typing import Any
 import numpy as np
 import typer
 
-from privet.accounting import compare, edgeworth, read_composition, zcdp
+from privet.accounting import Composition, compare, edgeworth, read_composition, zcdp
 from privet.accounting.events import Event
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import explain_meaning
-from privet.accounting.guarantee.verification import Verification, verify_epsilon
+from privet.accounting.guarantee.verification import verify_epsilon
+from privet.accounting.privacy_unit import Unit, group_unit
 from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS, accountants_of, as_accounted
 from privet.accounting.rounding import format_up
 from privet.cli import parts
-from privet.cli.options import QuestionOptions, command, option
+from privet.cli.options import QuestionOptions, command, option, require
 from privet.cli.output import PRIVACY, SAMPLING, answer, as_option
 from privet.errors import InvalidArgumentError, PrivetError, choice
 from privet.noise import Gaussian
@@ -37,7 +37,7 @@ class LengthQuestion(QuestionOptions):
     """The options of a question about a training of a given length."""
 
     steps: int | None = option("Number of steps.", SAMPLING)
-    epochs: float | None = option("Passes over the data, instead of --steps.", SAMPLING)
+    epochs: float | None = option("Passes over the data, instead of --steps.", SAMPLING, without="--steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +70,25 @@ class StepsOptions(QuestionOptions):
 
 
 @command(EpsilonOptions)
-def epsilon(context: typer.Context, given: EpsilonOptions) -> None:
+def epsilon(_: typer.Context, given: EpsilonOptions) -> None:
     """Compute the ε of a training run, or of a composition that is written in a file.
 
     Example: privet epsilon --examples 60000 --batch-size 256 --steps 3516 --noise-multiplier 1.1 --delta 1e-5
     """
-    del context
     choice("--accountant", given.accountant, ACCOUNTANTS)
-    values, said, opinion = (_of_a_training if given.composition is None else _of_a_composition)(given)
-    if opinion is not None:
+    asked, values, said, shape = (_of_a_training if given.composition is None else _of_a_composition)(given)
+    known = {"delta": asked.delta, "accountant": given.accountant, "direction": DIRECTIONS[given.accountant]}
+    values = {"epsilon": values["epsilon"]} | known | values
+    if given.figure is not None:
+        from privet import report
+
+        draw: Callable[..., Path] = report.draw_comparison if given.composition is None else report.draw_trade_off
+        values["figure"] = str(draw(shape, given.figure))
+        said.append(f"Figure: {given.figure.resolve().as_uri()}")
+    opinion = None
+    if given.verify:
+        releases = asked.events() if isinstance(asked, PrivacyMechanism) else asked.releases
+        opinion = verify_epsilon(releases, epsilon=values["epsilon"], delta=values["delta"], adjacency=asked.adjacency)
         values |= opinion.to_dict()
         said.append(str(opinion))
     answer(given.json, values, "\n".join(said))
@@ -86,35 +96,24 @@ def epsilon(context: typer.Context, given: EpsilonOptions) -> None:
         raise PrivetError(f"verification failed: {opinion}")
 
 
-_Answer = tuple[dict[str, Any], list[str], Verification | None]  # values, prose, and the second opinion
+# What is asked about, further values, prose, and what the figure shows.
+_Answer = tuple[PrivacyMechanism | Composition, dict[str, Any], list[str], PrivacyMechanism | tradeoff.PrivacyProfile]
 
 
 def _of_a_training(given: EpsilonOptions) -> _Answer:
-    _require(
-        given, "examples", "batch_size", "noise_multiplier", "delta", fix="Or list the releases in a file, for --composition."
-    )
-    plan = _ask(given, given.noise_multiplier)
-    accountant, adjacency, delta = given.accountant, plan.adjacency, plan.delta
-    spent = plan.epsilon(accountant)
-    values: dict[str, Any] = {
-        "epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant],
-    }  # fmt: skip
-    said = [_in_words(plan, accountant, spent)]
+    plan = _ask(given)
+    spent = plan.epsilon(given.accountant)
+    values: dict[str, Any] = {"epsilon": spent}
+    said = [_in_words(plan, given.accountant, spent)]
     if given.explain:
-        meaning = tradeoff.meaning(plan.events(), adjacency=adjacency, delta=delta)
+        meaning = tradeoff.meaning(plan.events(), adjacency=plan.adjacency, delta=plan.delta)
         values |= meaning.to_dict()
-        said += ["", f"What it means: {explain_meaning(meaning, str(plan.unit), adjacency)}", _pairs(meaning.profile)]
+        said += ["", f"What it means: {explain_meaning(meaning, str(plan.unit), plan.adjacency)}", _pairs(meaning.profile)]
     if given.comparison:
         shown = compare(plan)
         values["comparison"] = shown.to_dict()["rows"]
         said += ["", str(shown)]
-    if given.figure is not None:
-        from privet.report import draw_comparison
-
-        values["figure"] = str(draw_comparison(plan, given.figure))
-        said.append(f"Figure: {given.figure.resolve().as_uri()}")
-    opinion = verify_epsilon(plan.events(), epsilon=spent, delta=delta, adjacency=adjacency) if given.verify else None
-    return values, said, opinion
+    return plan, values, said, plan
 
 
 def _of_a_composition(given: EpsilonOptions) -> _Answer:
@@ -138,8 +137,7 @@ def _of_a_composition(given: EpsilonOptions) -> _Answer:
     except InvalidArgumentError:  # not known for a release
         rho = math.inf
     values: dict[str, Any] = {
-        "epsilon": spent, "delta": delta, "accountant": accountant, "direction": DIRECTIONS[accountant],
-        "adjacency": adjacency, "releases": asked.number, "rho": rho if math.isfinite(rho) else None,
+        "epsilon": spent, "adjacency": adjacency, "releases": asked.number, "rho": rho if math.isfinite(rho) else None,
     }  # fmt: skip
     known = f"({adjacency}; {accountant}: {DIRECTIONS[accountant]})"
     said = [f"ε = {format_up(spent, 6)} at δ = {delta:g} for {asked.number:,} releases {known}"]
@@ -163,60 +161,63 @@ def _of_a_composition(given: EpsilonOptions) -> _Answer:
             for name, value in found.items()
         ]
         said += [f"{name:<10} {format_up(value)}  {DIRECTIONS[name]}" for name, value in found.items()]
-    if given.figure is not None:
-        from privet.report import draw_trade_off
-
-        values["figure"] = str(draw_trade_off(privacy, given.figure))
-        said.append(f"Figure: {given.figure.resolve().as_uri()}")
-    opinion = verify_epsilon(asked.releases, epsilon=spent, delta=delta, adjacency=adjacency) if given.verify else None
-    return values, said, opinion
+    return asked, values, said, privacy
 
 
-def _ask(given: LengthQuestion, multiplier: float | None) -> PrivacyMechanism:
-    """Return the mechanism of a training of the given length."""
-    length = parts.length(given.steps, given.epochs)
-    if length is None:
-        raise InvalidArgumentError("--steps", None, "given", "Set the length of the training with --steps or --epochs.")
-    return parts.question(given, Gaussian(multiplier, non_private=multiplier == 0), length)
+def _ask(given: Any) -> PrivacyMechanism:
+    """Return the mechanism of a training, without the noise or the length that the question asks for."""
+    fix = "Or list the releases in a file, for --composition." if hasattr(given, "composition") else ""
+    names = ("examples", "batch_size", "noise_multiplier", "epsilon", "delta")
+    require(given, *(name for name in names if hasattr(given, name)), fix=fix)
+    if isinstance(given, LengthQuestion) and given.epochs is None:
+        require(given, "steps", fix="Set the length of the training with --steps or --epochs.")
+    multiplier = getattr(given, "noise_multiplier", None)
+    return PrivacyMechanism(
+        examples=given.examples,
+        sampling=parts.scheme(given.sampling, given.batch_size, given.examples),
+        steps=parts.length(given.steps, given.epochs) if isinstance(given, LengthQuestion) else None,
+        delta=given.delta,
+        adjacency=given.adjacency or "add-remove",
+        noise=Gaussian(multiplier, non_private=multiplier == 0),
+        unit=_unit(given.unit),
+    )
 
 
-def _require(given: object, *names: str, fix: str = "") -> None:
-    for name in names:
-        if getattr(given, name) is None:
-            raise InvalidArgumentError(as_option(name), None, "given", fix)
+def _unit(word: str) -> str | Unit:
+    """Return the plan's name for a unit of privacy such as "user" or "group:4"."""
+    kind, _, size = word.partition(":")
+    if kind == "group" and size.isdecimal() and int(size) > 0:
+        return group_unit(int(size))
+    return "one " + choice("--unit", word, ("example", "user"), "For groups of four: group:4.")
 
 
 @command(MultiplierOptions)
-def noise(context: typer.Context, given: MultiplierOptions) -> None:
+def noise(_: typer.Context, given: MultiplierOptions) -> None:
     """Find the smallest noise multiplier that meets a target ε.
 
     Example: privet noise --examples 60000 --batch-size 512 --epochs 20 --epsilon 3 --delta 1e-5
     """
-    del context
-    _require(given, "examples", "batch_size", "epsilon", "delta")
-    _answer_calibrated(given, _ask(given, None), given.epsilon or 0.0, "noise_multiplier")
+    _answer_calibrated(given)
 
 
 @command(StepsOptions)
-def steps(context: typer.Context, given: StepsOptions) -> None:
+def steps(_: typer.Context, given: StepsOptions) -> None:
     """Find the largest number of steps within a privacy budget, as privet train does with --epsilon and --noise-multiplier.
 
     Example: privet steps --examples 60000 --batch-size 256 --noise-multiplier 1.1 --epsilon 3 --delta 1e-5
     """
-    del context
-    _require(given, "examples", "batch_size", "noise_multiplier", "epsilon", "delta")
-    noise = Gaussian(given.noise_multiplier, non_private=given.noise_multiplier == 0)
-    _answer_calibrated(given, parts.question(given, noise, None), given.epsilon or 0.0, "steps")
+    _answer_calibrated(given)
 
 
-def _answer_calibrated(given: QuestionOptions, asked: PrivacyMechanism, epsilon: float, name: str) -> None:
-    """Print the noise multiplier or the number of steps that meets a target ε."""
-    plan = asked.calibrate(epsilon, accountant=given.accountant)
-    reached = plan.epsilon(given.accountant)
-    found = plan.total_steps if name == "steps" else plan.noise_multiplier
-    said = f"{found} steps, for" if name == "steps" else f"noise multiplier {format_up(plan.noise_multiplier, 6)}, for"
-    values = {name: found, "epsilon": reached, "delta": plan.delta, "accountant": given.accountant}
-    answer(given.json, values, f"{said} {_in_words(plan, given.accountant, reached)}")
+def _answer_calibrated(given: MultiplierOptions | StepsOptions) -> None:
+    """Print the noise multiplier or the number of steps that meets the target ε."""
+    plan = _ask(given).calibrate(given.epsilon or 0.0, accountant=given.accountant)
+    reached, found = plan.epsilon(given.accountant), {"noise_multiplier": plan.noise_multiplier}
+    said = f"noise multiplier {format_up(plan.noise_multiplier, 6)}"
+    if isinstance(given, StepsOptions):
+        found, said = {"steps": plan.total_steps}, f"{plan.total_steps} steps"
+    values = {**found, "epsilon": reached, "delta": plan.delta, "accountant": given.accountant}
+    answer(given.json, values, f"{said}, for {_in_words(plan, given.accountant, reached)}")
 
 
 def _in_words(plan: PrivacyMechanism, accountant: str, spent: float) -> str:
@@ -225,7 +226,9 @@ def _in_words(plan: PrivacyMechanism, accountant: str, spent: float) -> str:
     if math.isinf(spent):
         return f"ε = ∞: the accountant {accountant!r} has no finite bound for so little noise at δ = {plan.delta:g}"
     known = f"({plan.adjacency}; {accountant}: {DIRECTIONS[accountant]})"
-    return f"ε = {format_up(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{_caution(plan)}"
+    caution = f"\nδ is not below 1/{plan.people}: even publishing one random record in the clear would satisfy it"
+    within = plan.delta * plan.people < 1
+    return f"ε = {format_up(spent, 6)} at δ = {plan.delta:g} for {plan.unit} {known}{'' if within else caution}"
 
 
 def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
@@ -234,9 +237,3 @@ def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
     places = sorted({round(last * point / (_POINTS - 1)) for point in range(_POINTS)})
     points = (f"({format_up(privacy.epsilons[place])}, {format_up(privacy.deltas[place])})" for place in places)
     return f"These (ε, δ) pairs all hold: {', '.join(points)}."
-
-
-def _caution(plan: PrivacyMechanism) -> str:
-    if plan.delta * plan.people < 1:
-        return ""
-    return f"\nδ is not below 1/{plan.people}: even publishing one random record in the clear would satisfy it"
