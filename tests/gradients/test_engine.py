@@ -89,7 +89,6 @@ def test_activations_are_freed_at_once_without_the_garbage_collector(case, metho
         alive.items.extend(weakref.ref(x) for x in map(underlying, (*inputs, output)) if x.requires_grad and not x.is_leaf)
 
     handles = [module.register_forward_hook(remember) for module in model.modules()]
-    gc.collect()
     gc.disable()
     try:
         clipped_sum(model, case.loss, batch, Flat(0.7), method=method)
@@ -261,7 +260,6 @@ def test_sums_are_freed_at_once(skip):
     """A reference cycle would keep those of many steps until Python collects it."""
     model, batch = nn.Linear(3, 2), split_batch(torch.randn(4, 3))
     engine = Engine(model, lambda m, x: m(x).sum(1), trainable(model), skip_errors=skip)
-    gc.collect()
     gc.disable()
     try:
         kept = weakref.ref(total_of(engine, batch).sums["weight"])

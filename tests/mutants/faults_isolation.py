@@ -17,7 +17,7 @@ SATURATED = among("test_attention", "test_a_saturated_softmax_rounds_as_torchs_f
 DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
 
 
-WAYS_BACK = among("test_ghost", "test_code_between_a_parameter_and_its_use_sees_one_examples_gradient")
+WAYS_BACK = among("test_ghost", "test_code_that_a_pass_cannot_follow_sees_one_examples_gradient")
 
 
 def undone(name: str, how: str = "ends-loop") -> tuple[str, ...]:
@@ -124,7 +124,7 @@ CORE = [
            among("test_ghost", "test_recorded_factors_do_not_change_afterwards")),
     Mutant("batching rules of users are believed", "_refuse_own_rules",
            "if not function.generate_vmap_rule and not", "if False and not",
-           among("test_ghost", "test_user_batching_rules_are_not_used")),
+           among("test_ghost", "test_code_that_a_pass_cannot_follow_sees_one_examples_gradient[a batching rule of the user's]")),
     Mutant("hooks on saved tensors see all examples", "_refuse_user_hooks",
            "if not all(map(_is_of_torch, hooks)):", "if False:",
            among("test_patches", "test_user_code_inside_a_pass_sees_one_example")),
@@ -184,10 +184,10 @@ CORE = [
            among("test_ghost", "test_a_tensor_that_was_made_of_parameters_before_is_refused")),
     Mutant("functions without a batching rule are computed on the first example", "ExampleCalls._one_by_one.below",
            "tensor[position].clone()", "tensor[0].clone()",
-           among("test_calls", "test_a_function_without_a_batching_rule_is_computed_for_each_example")),
+           among("test_calls", "test_the_memory_behind_an_example_is_not_shown[without a batching rule]")),
     Mutant("what autograd found itself is not missed", "ghost.record",
            "if one is not None]", "if False]",
-           among("test_ghost", "test_a_parameter_whose_use_no_call_shows_is_not_missed")),
+           among("test_ghost", "test_code_that_a_pass_cannot_follow_sees_one_examples_gradient")),
     Mutant("generators that examples share are not noticed", "ghost.record",
            "if watch.has_advanced():", "if watch.has_advanced() and False:",
            among("test_ghost", "test_draws_from_global_generators_are_noticed")),

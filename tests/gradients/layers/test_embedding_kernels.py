@@ -1,6 +1,7 @@
 """Compiled embedding kernels equal the torch reference for inputs of any layout, or are not used."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def filled_memory():
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize(("examples", "positions"), [(600, 3639), (250, 3540), (40, 30685)])
+@pytest.mark.parametrize(("examples", "positions"), [(250, 3540), (40, 30685)])
 def test_terms_of_an_example_are_not_rounded_to_the_precision_of_the_sum(form, examples, positions, shared):
     """Every text is one token, repeated: added one after another to the sum of all, its terms moved it by up to 1.11 bounds."""
     indices = torch.zeros(1, 1, dtype=torch.long).expand(examples, positions)
@@ -121,16 +122,15 @@ def test_norms_and_sums_are_those_of_dense_gradients(
     assert torch.equal(indices, before[1])
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("value", "dtype"), [
+    (torch.nan, torch.float32), (torch.inf, torch.float64), (-torch.inf, torch.float32), (torch.nan, torch.float64),
+])  # fmt: skip
 @pytest.mark.parametrize("layout", ["own", "shared", "channels first"])
-@pytest.mark.parametrize("place", [0, 1, 36, 69])
-def test_a_gradient_that_is_not_finite_has_no_finite_norm(form, value, dtype, layout, place):
-    gradients = torch.ones(3, 4, 70, dtype=dtype)
-    gradients[1, 0, place] = value
-    gradients = LAYOUTS[layout](gradients)
-    for indices in ([0, 1, 2, 3], [1, 1, 2, 1], [1, 1, 1, 1]):
-        grad = EmbeddingGrad(torch.tensor([indices] * 3), gradients, 5, padding=4)
+def test_a_gradient_that_is_not_finite_has_no_finite_norm(form, value, dtype, layout):
+    for place, indices in product((0, 1, 36, 69), ([0, 1, 2, 3], [1, 1, 2, 1], [1, 1, 1, 1])):
+        gradients = torch.ones(3, 4, 70, dtype=dtype)
+        gradients[1, 0, place] = value
+        grad = EmbeddingGrad(torch.tensor([indices] * 3), LAYOUTS[layout](gradients), 5, padding=4)
         assert grad.squared_norms().isfinite().tolist() == [True, False, True]
         assert grad.abs_norm_bound().isfinite().tolist() == [True, False, True]
 
