@@ -14,25 +14,6 @@ from privet.audit._program.program import cast
 from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import check_losses
 
-__all__ = [
-    "EXAMPLES",
-    "FORMULAS",
-    "SHRINK",
-    "Reference",
-    "distance",
-    "moved",
-    "norms_of",
-    "plain_clipped_sum",
-    "plain_gradients",
-    "relative_error",
-    "reference",
-    "relative_error_per_example",
-    "select",
-    "size",
-    "without",
-]
-
-
 EXAMPLES = cases.COINCIDENCE
 
 

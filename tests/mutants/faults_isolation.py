@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mutant import Mutant, alone, among, tape
+from mutant import Mutant, alone, among, attack, tape
 
 MEMORY = partial(among, "test_memory_safety")
 DRAWS = among("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")
@@ -12,7 +12,8 @@ CHANCES = among("test_random", "test_without_chance_nothing_is_drawn_or_everythi
 STEERED = among("test_indexing", "test_each_example_controls_its_own_path")
 FEW = among("test_attention", "test_masks_of_examples_with_few_dimensions")
 MASKS = among("test_attention", "test_masks_of_every_shape")
-KEYS = among("test_attention", "test_a_mask_of_keys_alone")
+KEYS = among("test_attention", *(f"test_masks_of_examples_with_few_dimensions[a mask of keys alone, {lead}-{own}]"
+                                 for lead in ("()", "(2,)") for own in ("of an example", "shared")))
 SATURATED = among("test_attention", "test_a_saturated_softmax_rounds_as_torchs_for_one_example")
 DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
 
@@ -53,7 +54,7 @@ STATE = [
            isolation("test_what_is_not_copied_is_not_written_to[large-loop]")),
     Mutant("hooks are not followed", "Snapshot._save_module",
            "elif name not in _TABLES:", "elif name not in _TABLES and not name.endswith('hooks'):",
-           isolation("test_examples_do_not_meet_in_what_a_hook_holds[object-loop]")),
+           attack("state-number_kept_by_a_hook")),
     Mutant("modules that share a buffer have copies of their own", "Snapshot.begin",
            "table[name] = copies[id(x)]", "table[name] = copy(x)",
            isolation("test_modules_that_share_a_buffer_share_its_copy[loop]")),
@@ -85,7 +86,7 @@ STATE = [
     Mutant("caches of language models are not followed", "isolation._DEPTH", "4", "2", undone("cache of a language model")),
     Mutant("modules of the user are not looked into", "read_bindings",
            "if isinstance(module, types.ModuleType) and is_user_code(module.__name__)", "if False",
-           isolation("test_names_in_other_files_of_the_user_are_followed[function-loop]")),
+           attack("state-number_kept_in_another_file")),
 ]  # fmt: skip
 
 CORE = [

@@ -27,7 +27,7 @@ USES = [
            ROUNDING),
     Mutant("norms of what is at hand lack the square", "StoredGrad.squared_norms",
            "(self.gradients)", "(self.gradients).sqrt_()",
-           among("test_tape", "test_what_is_at_hand_is_measured_alike_alone")),
+           among("test_tape", "test_rows_pick_examples_in_the_given_order")),
     Mutant("weights are applied twice to what is at hand", "DenseGrad.weighted_sum",
            "weights.to(x.dtype) @", "weights.square().to(x.dtype) @",
            tape("scale and shift")),
