@@ -80,11 +80,12 @@ def every(nth, values, number):
 @pytest.mark.parametrize(("examples", "density"), [(1, None), (7, None), (64, None), (7, 0.3)])
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, examples, density):
-    """A quarter of the rules for each model, and another one with masks; in a large batch, where sums round most, two."""
+    """A quarter of the rules for each model, and another one with masks; in a large batch, where sums round most, one."""
     model, batch = case.model(torch.float64), heavy_tailed(case, examples, torch.float64)
     masks = masks_for(model, density)
     neighbours = [oracle.without(batch, position) for position in range(0, examples, max(1, examples // 2))]
-    chosen = every(4, RULES, MODELS.index(case) + (2 if density else 0)) if examples == 7 else (Automatic(50.0), Flat(1e-3))
+    number = MODELS.index(case)
+    chosen = every(4, RULES, number + (2 if density else 0)) if examples == 7 else every(2, (Automatic(50.0), Flat(1e-3)), number)
     for rule in chosen:
         whole = clipped_sum(model, case.loss, batch, rule, method="ghost", masks=masks)
         assert whole.sensitivity == rule.sensitivity
@@ -101,8 +102,10 @@ STYLED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("case", "method", "density"), STYLED, ids=str)
+@pytest.mark.parametrize(("case", "method", "density", "style"), [
+    cases.slow_unless((MODELS.index(case) + number) % 2 == 0 or density, case, method, density, style)
+    for case, method, density in STYLED for number, style in enumerate(STYLES)
+], ids=str)  # fmt: skip
 def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, method, density, style):
     """The sum with its statistics, each part divided by its noise scale; one example of the seven is not finite.
 
@@ -116,9 +119,9 @@ def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensit
     whole = clipped_sum(model, case.loss, batch, styled, method=method, masks=masks)
     assert whole.sensitivity == styled.sensitivity
     rest = (clipped_sum(model, case.loss, oracle.without(batch, i), styled, method=method, masks=masks) for i in (0, 3, 5))
-    largest = max(oracle.moved(whole, smaller) for smaller in rest) / styled.sensitivity
-    assert largest <= SLACK
-    assert largest > 0.4 or kind is Global  # some example comes near the bound, unless all are too long for a global rule
+    parts = [oracle.moved(whole, smaller) / styled.sensitivity for smaller in rest]
+    assert all(part <= SLACK for part in parts)
+    assert max(parts) > 0.4 or kind is Global  # some example comes near the bound, unless all are too long for a global rule
 
 
 @pytest.mark.parametrize(("density", "method", "scarce"), [
@@ -256,15 +259,5 @@ def test_opposite_giants_do_not_cancel_before_they_are_clipped(method):
     giants = torch.tensor([[1000.0, 0.0], [-999.0, 0.0], [0.0, 0.5]])
     found = clipped_sum(model, lambda m, x: m(x)[:, 0], giants, Flat(0.7), method=method).tensors["weight"]
     assert torch.allclose(found, torch.tensor([[0.0, 0.5]]), atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_equal_examples_count_as_often_as_they_occur(seed):
-    torch.manual_seed(seed)
-    model = nn.Linear(3, 4).double()
-    one = 100 * torch.ones(1, 3, dtype=torch.float64), torch.argmin(model(100 * torch.ones(1, 3, dtype=torch.float64)), 1)
-    many = tuple(leaf.repeat(64, *[1] * (leaf.dim() - 1)) for leaf in one)
-    single = clipped_sum(model, cases.cross_entropy, one, Flat(0.7)).tensors
-    found = clipped_sum(model, cases.cross_entropy, many, Flat(0.7)).tensors
-    assert oracle.relative_error(found, {name: 64 * tensor for name, tensor in single.items()}) <= 1e-12
-    assert oracle.size(found) == pytest.approx(64 * 0.7, rel=1e-5)
+    many = clipped_sum(model, lambda m, x: m(x)[:, 0], giants[:1].expand(64, 2), Flat(0.7), method=method).tensors["weight"]
+    assert torch.allclose(many, torch.tensor([[64 * 0.7, 0.0]]), rtol=1e-5)  # equal ones count as often as they occur

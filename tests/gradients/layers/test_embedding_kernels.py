@@ -143,9 +143,6 @@ def test_gradients_at_padding_are_ignored(form, layout, value):
     assert grad.squared_norms().tolist() == grad.abs_norm_bound().tolist() == [0.0, 0.0]
     assert not grad.weighted_sum(torch.ones(2)).any()
     assert not grad.materialize().any()
-
-
-def test_selections_keep_the_padding_index(form):
     grad = EmbeddingGrad(torch.tensor([[1, 2], [2, 2], [1, 1]]), torch.ones(3, 2, 4), 5, padding=1)
     some = grad.index_select(slice(1, 3))
     for part in (some, grad.index_select(torch.tensor([1, 2])), some.double()):
@@ -171,33 +168,23 @@ def test_an_index_that_is_not_in_the_table_is_an_error(form, index, positions):
         EmbeddingGrad(indices, torch.ones(2, positions, 3), 5).weighted_sum(torch.ones(2))
 
 
-def too_short(indices, gradients, padding):
-    squares, rounding = embedding_sums.measure(indices, gradients, padding)
-    return squares * (1 - 1e-4), rounding
+def measured(change):
+    """A kernel whose squares, rounding and padding are changed."""
 
+    def measure(indices, gradients, padding):
+        return change(indices, gradients, padding, *embedding_sums.measure(indices, gradients, padding))
 
-def rounding_without_repeats(indices, gradients, padding):
-    return embedding_sums.measure(indices, gradients, padding)[0], 1.5 * embedding_sums.abs_norm_bound(
-        indices, gradients, padding
-    )
-
-
-def blind_to_what_is_not_finite(indices, gradients, padding):
-    return tuple(x.nan_to_num() for x in embedding_sums.measure(indices, gradients, padding))
-
-
-def blind_to_padding(indices, gradients, padding):
-    return embedding_sums.measure(indices, gradients, None)
-
-
-def unweighted(indices, gradients, weights, size, padding):
-    return embedding_sums.weighted_sum(indices, gradients, torch.ones_like(weights), size, padding)
+    return {"measure": measure}
 
 
 @pytest.mark.parametrize("wrong", [
-    {"measure": too_short}, {"measure": rounding_without_repeats}, {"measure": blind_to_what_is_not_finite},
-    {"measure": blind_to_padding}, {"weighted_sum": unweighted},
-])  # fmt: skip
+    measured(lambda indices, gradients, padding, squares, rounding: (squares * (1 - 1e-4), rounding)),
+    measured(lambda i, g, padding, squares, rounding: (squares, 1.5 * embedding_sums.abs_norm_bound(i, g, padding))),
+    measured(lambda indices, gradients, padding, *found: tuple(x.nan_to_num() for x in found)),
+    measured(lambda indices, gradients, padding, *found: embedding_sums.measure(indices, gradients, None)),
+    {"weighted_sum": lambda indices, gradients, weights, size, padding: embedding_sums.weighted_sum(
+        indices, gradients, torch.ones_like(weights), size, padding)},
+], ids=["too short", "without repeats", "blind to what is not finite", "blind to padding", "unweighted"])  # fmt: skip
 def test_a_wrong_kernel_is_detected(wrong):
     assert is_consistent(IN_TORCH)
     assert not is_consistent(replace(IN_TORCH, **wrong))
@@ -214,13 +201,7 @@ def test_indices_that_share_memory_until_they_are_written_are_read_where_they_ar
     shared = copy(held)
     for x in (held[1:, 2:], shared[1:, 2:], held[1:, 2:].t().contiguous().t()):
         assert torch.allclose(load_kernels().weighted_sum(x, gradients, weights, 9, None), expected, rtol=1e-5, atol=1e-6)
+    load_kernels().measure(shared, torch.randn(4, 6, 5), None)
+    assert not hasattr(torch, "_lazy_clone") or torch._C._is_cow_tensor(shared)  # it is not copied
     part = torch.arange(24).view(4, 6)[1:, 2:]
     assert embedding_kernels._address(part) == part.data_ptr()
-
-
-@pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="no copies on write in this version of torch")
-def test_reading_indices_does_not_copy_them():
-    shared = torch._lazy_clone(torch.randint(0, 9, (3, 4)))
-    load_kernels().weighted_sum(shared, torch.randn(3, 4, 5), torch.rand(3), 9, None)
-    load_kernels().measure(shared, torch.randn(3, 4, 5), None)
-    assert torch._C._is_cow_tensor(shared)
