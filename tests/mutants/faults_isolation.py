@@ -12,8 +12,7 @@ CHANCES = among("test_random", "test_without_chance_nothing_is_drawn_or_everythi
 STEERED = among("test_indexing", "test_each_example_controls_its_own_path")
 FEW = among("test_attention", "test_masks_of_examples_with_few_dimensions")
 MASKS = among("test_attention", "test_masks_of_every_shape")
-KEYS = among("test_attention", *(f"test_masks_of_examples_with_few_dimensions[a mask of keys alone, {lead}-{own}]"
-                                 for lead in ("()", "(2,)") for own in ("of an example", "shared")))
+KEYS = FEW
 SATURATED = among("test_attention", "test_a_saturated_softmax_rounds_as_torchs_for_one_example")
 DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
 
