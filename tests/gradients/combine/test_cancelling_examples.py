@@ -85,7 +85,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("rule", [FLAT, NORMALIZE], ids=lambda rule: type(rule).__name__)
-@pytest.mark.parametrize(("size", "kept"), [(1.0, 0), (1e4, per_example.KEEP), (1e7, 0), (1e7, per_example.KEEP)])
+@pytest.mark.parametrize(("size", "kept"), [(1.0, per_example.KEEP), (1e4, 0), (1e7, 0), (1e7, per_example.KEEP)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound(name, kept, size, rule, monkeypatch):
     monkeypatch.setattr(per_example, "KEEP", kept)
