@@ -67,7 +67,7 @@ def listing(kind, sigma, weight, sensitivity=BOUND):
             order = torch.tensor(np.argsort(words)) if isinstance(kind, Random) else total.abs().argsort()
             mask[order[:zeros]], total = 0, torch.zeros(d).double()
         gradient = torch.zeros(d).double()
-        for i in scheme.draw(N, source.words):
+        for i in next(scheme.draws(N, source.words)):
             value = F.cross_entropy(model(x[i : i + 1]), y[i : i + 1])
             g = mask * torch.cat([part.flatten() for part in torch.autograd.grad(value, theta)])
             gradient += weight(g.norm()) * g

@@ -253,7 +253,7 @@ def dp_sgd_jl(the_plan, model, x, y):
         drawn = one_by_one(Directions(source.words(4)), dict(model.named_parameters()), rule.projections)
         u = [parameters_to_vector(direction.values()) for direction in drawn]
         total = torch.zeros_like(w)
-        for i in the_plan.sampling.draw(N, source.words):
+        for i in next(the_plan.sampling.draws(N, source.words)):
             vector_to_parameters(w, model.parameters())
             v = parameters_to_vector(
                 torch.autograd.grad(loss(model, (x[i : i + 1], y[i : i + 1])).sum(), list(model.parameters()))
