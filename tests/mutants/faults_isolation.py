@@ -124,7 +124,7 @@ CORE = [
            among("test_ghost", "test_recorded_factors_do_not_change_afterwards")),
     Mutant("batching rules of users are believed", "_refuse_own_rules",
            "if not function.generate_vmap_rule and not", "if False and not",
-           among("test_ghost", "test_code_that_a_pass_cannot_follow_sees_one_examples_gradient[a batching rule of the user's]")),
+           among("test_ghost", "test_user_batching_rules_are_not_used")),
     Mutant("hooks on saved tensors see all examples", "_refuse_user_hooks",
            "if not all(map(_is_of_torch, hooks)):", "if False:",
            among("test_patches", "test_user_code_inside_a_pass_sees_one_example")),

@@ -1,5 +1,6 @@
 """Linear maps: the choice of the norm computation, and agreement of all of them."""
 
+import cases
 import pytest
 import torch
 from recording import assert_agrees, record
@@ -92,3 +93,9 @@ def test_few_positions_are_measured_without_forming_a_gradient(monkeypatch):
     monkeypatch.setattr(LinearGrad, "materialize", never)
     some.squared_norms()
     make_grad(1, 30, 20).squared_norms()
+
+
+@pytest.mark.parametrize("name", ["linear with a bias of shape (1, 5)", "addmm with a bias of shape (1, 5)"])
+def test_biases_that_torch_broadcasts_need_no_loop(name):
+    (case,) = cases.by_name(name)
+    assert_agrees(case.model(), case.loss, case.batch(5))

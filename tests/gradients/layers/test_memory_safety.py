@@ -140,6 +140,7 @@ def test_an_index_out_of_range_is_an_error_of_its_example(name, index, method):
 @pytest.mark.parametrize("name", BY_PLACE)
 def test_a_coordinate_that_is_no_number_is_an_error_of_its_example(name, method):
     batch = data()
+    batch["grid"][2] = 0.1  # which is in the image
     batch["grid"][2, 1, 0] = torch.nan
     assert_contributes_zero(BY_PLACE[name], batch, method)
 

@@ -197,6 +197,14 @@ LOOPED = {
 }
 
 
+def test_user_batching_rules_are_not_used():
+    def loss(m, x):
+        return Summing.apply(m(x)).square().sum(1)
+
+    with pytest.raises(UntraceableError, match="batching rule of its own"):
+        record(nn.Linear(3, 2), loss, torch.randn(4, 3))
+
+
 @pytest.mark.parametrize("name", LOOPED)
 def test_code_that_a_pass_cannot_follow_sees_one_examples_gradient(name):
     assert_agrees(nn.Linear(3, 2), lambda m, x: LOOPED[name](m, x).square().sum(1), torch.randn(4, 3), looped=4)
