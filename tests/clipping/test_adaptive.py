@@ -121,15 +121,12 @@ def test_without_noise_the_bound_settles_at_the_quantile(quantile):
 BAD = {"quantile": (0, 1, math.nan, "0.5", True), "learning_rate": (0, math.inf), "share": (0, 1, 1.5, math.nan)}
 
 
-@pytest.mark.parametrize(
-    ("rule", "options", "message"),
-    [
-        (0.7, {}, r"clipping\.rule is 0\.7; it must be a rule of one norm or a layerwise rule"),
-        (AdaptiveQuantile(Flat(0.7)), {}, r"clipping\.rule is AdaptiveQuantile.*adaptive rules already adapt"),
-        (BatchClipping(0.7), {}, r"clipping\.rule is BatchClipping"),
-        *((Flat(0.7), {name: value}, rf"clipping\.{name} is ") for name, values in BAD.items() for value in values),
-    ],
-)
+@pytest.mark.parametrize(("rule", "options", "message"), [
+    (0.7, {}, r"clipping\.rule is 0\.7; it must be a rule of one norm or a layerwise rule"),
+    (AdaptiveQuantile(Flat(0.7)), {}, r"clipping\.rule is AdaptiveQuantile.*adaptive rules already adapt"),
+    (BatchClipping(0.7), {}, r"clipping\.rule is BatchClipping"),
+    *((Flat(0.7), {name: value}, rf"clipping\.{name} is ") for name, values in BAD.items() for value in values),
+])  # fmt: skip
 def test_what_has_no_meaning_is_refused_by_name(rule, options, message):
     with pytest.raises(InvalidArgumentError, match="^" + message):
         AdaptiveQuantile(rule, **options)

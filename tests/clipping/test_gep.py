@@ -13,8 +13,6 @@ from privet.errors import InvalidArgumentError
 from privet_experiments import studies
 
 NAMES = ("0.weight", "0.bias", "2.weight")
-
-
 SMALL = Flat(2.0)
 
 
@@ -32,10 +30,7 @@ def test_both_parts_are_one_mechanism_with_the_plans_multiplier(share):
     assert deviations["0.bias"] == pytest.approx(sigma / math.sqrt(1 - share) * 2.0)
     combined = (5.0 / deviations["embedding:0"]) ** 2 + (2.0 / deviations["2.weight"]) ** 2
     assert combined == pytest.approx(1 / sigma**2)
-
-
-def test_without_a_residual_only_embeddings_are_released_with_all_of_the_budget():
-    made = rule(None)
+    made = rule(None)  # only embeddings are released, with all of the budget
     assert made.released(NAMES) == ("embedding:0", "embedding:1")
     assert (made.sensitivity, dict(made.noise_scales(made.released(NAMES)))) == (5.0, {})
 
@@ -89,9 +84,6 @@ def test_a_schedule_scales_both_bounds():
 def test_what_is_out_of_range_is_refused_by_name(options, argument):
     with pytest.raises(InvalidArgumentError, match=rf"^clipping\.{argument} is"):
         rule(**options)
-
-
-def test_an_embedding_needs_a_rule_of_one_norm():
     with pytest.raises(InvalidArgumentError, match=r"clipping\.embedding"):
         GEP(None, Flat(1.0), 3, 4, "made up")
     with pytest.raises(InvalidArgumentError, match=r"clipping\.rule"):

@@ -58,7 +58,7 @@ def by_hand(net, plan, data, weight, times, cutoff, groups, bounds, own_noise, a
     source, sigma, named = plan.noise.make_source(), plan.noise_multiplier, dict(net.named_parameters())
     for _ in range(STEPS):
         sums, counts = {name: torch.zeros_like(p) for name, p in named.items()}, [0.0] * len(groups)
-        for i in plan.sampling.draw(EXAMPLES, source.words).tolist():
+        for i in next(plan.sampling.draws(EXAMPLES, source.words)).tolist():
             loss = squared_error(net, tuple(x[i : i + 1] for x in data))[0]
             gradients = dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
             for r, group in enumerate(groups):

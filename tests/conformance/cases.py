@@ -48,7 +48,7 @@ class Case:
     grouped: bool = False  # whether the model takes data-dependent paths, so that examples are split into groups
 
     def model(self, dtype=torch.float32):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)  # `torch.manual_seed` takes a millisecond
         model = self.module().to(dtype)
         with torch.no_grad():
             for parameter in model.parameters():  # no gradient may vanish because of a special initial value
@@ -56,7 +56,7 @@ class Case:
         return model
 
     def batch(self, examples, dtype=torch.float32, seed=2):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         return tuple(x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in self.contents(examples))
 
     def __str__(self):
@@ -229,6 +229,14 @@ LINEAR = [
     Case(
         "linear, named arguments", lambda: With(lambda m, x: F.linear(input=x, weight=m.a.weight), a=nn.Linear(7, 4)), numbers(7)
     ),
+    *(
+        Case(
+            f"linear with a bias of shape {shape}",
+            lambda shape=shape: Bare(lambda m, x: F.linear(x, m.weight, m.bias), weight=(5, 3), bias=shape),
+            numbers(3),
+        )
+        for shape in ((), (1,), (1, 5))
+    ),
     Case("linear, frozen weight", lambda: frozen(nn.Linear(7, 4), "weight"), numbers(7)),
     Case("linear, frozen bias", lambda: frozen(nn.Linear(7, 4), "bias"), numbers(7)),
 ]
@@ -289,6 +297,7 @@ CONVOLUTION = [
         smooth=False),
     Case("conv3d channels last", lambda: With(
         lambda m, x: m.a(x.contiguous(memory_format=torch.channels_last_3d)), a=nn.Conv3d(3, 4, 2)), numbers(3, 4, 3, 4)),
+    transposed("padded by whole strides", (2, 3, 3), 2, 5, 5, dilation=2, output_padding=1),  # it is expanded
     Case("transposed conv2d frozen weight", lambda: frozen(nn.ConvTranspose2d(2, 3, 3), "weight"), numbers(2, 4, 5)),
     Case("transposed conv2d, named arguments", lambda: With(
         lambda m, x: F.conv_transpose2d(input=x, weight=m.a.weight, stride=2, dilation=2), a=nn.ConvTranspose2d(2, 3, 3)),
@@ -383,6 +392,8 @@ NORMALISATION = [
     Case("group norm, frozen bias", lambda: frozen(nn.GroupNorm(2, 6), "bias"), numbers(6, 4)),
     Case("group norm without bias", lambda: With(
         lambda m, x: F.group_norm(x, 2, m.a.weight), a=nn.GroupNorm(2, 6)), numbers(6, 4)),
+    Case("layer norm with a computed scale", lambda: With(
+        lambda m, x: F.layer_norm(x, (6,), m.a.weight.exp(), m.a.bias), a=nn.LayerNorm(6)), numbers(6), smooth=False),
     Case("group norm in the middle", lambda: nn.Sequential(
         nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Conv2d(4, 2, 2)), numbers(2, 6, 5), smooth=False),
     Case("layer norm, time first", lambda: time_first(nn.LayerNorm(6)), numbers(3, 6)),
@@ -451,6 +462,11 @@ def with_attention(*arguments, forward=None, **options):
     return lambda: With(chosen, a=nn.MultiheadAttention(*arguments, **options))
 
 
+def with_broadcast_biases(layer):
+    layer.in_proj_bias, layer.out_proj.bias = nn.Parameter(torch.randn(1, 18)), nn.Parameter(torch.randn(1))
+    return layer
+
+
 def _time_major(function):
     """Run a function of (T, B, …) on (B, T, …)."""
     return lambda m, x: function(m, x.transpose(0, 1)).transpose(0, 1)
@@ -480,6 +496,8 @@ PRODUCTS = [
         lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=0.5), weight=(6, 4), bias=(4,)), numbers(6)),
     Case("addmm, scaled bias", lambda: Bare(
         lambda m, x: torch.addmm(m.bias, x, m.weight, beta=0.5), weight=(6, 4), bias=(4,)), numbers(6)),
+    *(Case(f"addmm with a bias of shape {shape}", lambda shape=shape: Bare(
+        lambda m, x: torch.addmm(m.bias, x, m.weight), weight=(3, 5), bias=shape), numbers(3)) for shape in ((), (1,), (1, 5))),
     Case("einsum", lambda: Bare(lambda m, x: torch.einsum("btd,dp->btp", x, m.weight), weight=(6, 4)), numbers(3, 6)),
     Case("einsum into heads", lambda: Bare(
         lambda m, x: torch.einsum("btd,dhk->bhtk", x, m.weight), weight=(6, 2, 3)), numbers(3, 6)),
@@ -590,6 +608,9 @@ ATTENTION = [
     Case("attention with a learned bias", lambda: Bare(
         lambda m, x: F.scaled_dot_product_attention(x, x, x, m.bias, scale=0.3), bias=(2, 3, 3)), numbers(2, 3, 6),
         smooth=False),
+    Case("attention with biases that are broadcast", lambda: with_broadcast_biases(
+        nn.MultiheadAttention(6, 2, batch_first=True)), numbers(3, 6), lambda m, b: energy(
+        lambda x: m(x, x, x, need_weights=False)[0], b), smooth=False),
     Case("encoder layer", lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0, batch_first=True), numbers(3, 6), smooth=False),
     Case("encoder layer, time-major", lambda: With(
         _time_major(lambda m, x: m.a(x)), a=nn.TransformerEncoderLayer(6, 2, 8, dropout=0, norm_first=True)),

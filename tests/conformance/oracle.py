@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 
+import cases
 import torch
 from torch.utils import _pytree as pytree
 
@@ -12,20 +14,28 @@ from privet.audit._program.program import cast
 from privet.gradients.core.examples import count_examples, select_examples
 from privet.gradients.core.losses import check_losses
 
-__all__ = [
-    "FORMULAS",
-    "SHRINK",
-    "distance",
-    "moved",
-    "norms_of",
-    "plain_clipped_sum",
-    "plain_gradients",
-    "relative_error",
-    "relative_error_per_example",
-    "select",
-    "size",
-    "without",
-]
+EXAMPLES = cases.COINCIDENCE
+
+
+class Reference:
+    """A model, a batch, and the gradients of its examples by plain autograd."""
+
+    def __init__(self, case, dtype, scale):
+        self.case, self.dtype, self.model = case, dtype, case.model(dtype)
+        self.batch = tuple(x * scale if x.is_floating_point() else x for x in case.batch(EXAMPLES, dtype))
+        self.expected = plain_gradients(self.model, case.loss, self.batch)
+
+    def first(self):
+        """Return the same for the first example alone."""
+        alone = copy.copy(self)
+        alone.batch, alone.expected = (select(each, slice(0, 1)) for each in (self.batch, self.expected))
+        return alone
+
+
+@functools.cache
+def reference(case, dtype, scale=1.0):
+    """Return what a case is compared with, made once for all tests: nothing in it may be changed."""
+    return Reference(case, dtype, scale)
 
 
 def without(batch, position):
@@ -62,13 +72,11 @@ def relative_error(found, expected):
 
 def relative_error_per_example(found, expected):
     """Return the largest relative error of an example; its gradient must not vanish, as that of a saturated loss does."""
-    assert size(expected) > 0
-    one, other = ([{name: value[i] for name, value in each.items()} for i in range(_count(each))] for each in (found, expected))
-    return max(map(relative_error, one, other))
-
-
-def _count(gradients):
-    return len(next(iter(gradients.values())))
+    sizes = norms_of(expected)
+    assert sizes.any()
+    assert {name: value.shape for name, value in found.items()} == {name: value.shape for name, value in expected.items()}
+    differences = norms_of({name: found[name].double() - value for name, value in expected.items()})
+    return float((differences / sizes.where(sizes > 0, 1.0)).max())
 
 
 def select(batch, index):

@@ -83,11 +83,11 @@ class RealModel:
         return self.name
 
 
-def low_rank(model):
+def low_rank(model, **options):
     """Return GPT-2 with a low-rank adapter from PEFT, everything else frozen."""
     from peft import LoraConfig, get_peft_model
 
-    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True))
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, **options))
     for name, parameter in adapted.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter)  # its initial value is zero, so that the other factor would have no gradient
@@ -96,21 +96,15 @@ def low_rank(model):
 
 def with_magnitudes(model):
     """Return GPT-2 with DoRA from PEFT: each weight is composed of a direction and a magnitude."""
-    from peft import LoraConfig, get_peft_model
-
-    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, use_dora=True))
-    for name, parameter in adapted.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter)
-    return adapted
+    return low_rank(model, use_dora=True)
 
 
 _TEXT = {
-    "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
+    "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
     "max_position_embeddings": 32,
 }  # fmt: skip
 _VISION = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "image_size": 16,
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "image_size": 16,
     "patch_size": 4, "num_labels": CLASSES,
 }  # fmt: skip
 _BOTH_SIDES = {
@@ -118,7 +112,7 @@ _BOTH_SIDES = {
     "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24,
 }  # fmt: skip
 _GPT2 = {
-    "vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32, "bos_token_id": 0, "eos_token_id": 0,
+    "vocab_size": VOCABULARY, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 32, "bos_token_id": 0, "eos_token_id": 0,
 }  # fmt: skip
 _FEW_HEADS = {**_TEXT, "num_key_value_heads": 1}
 
@@ -127,8 +121,9 @@ REAL_MODELS = [
               labelled_sentences, classes),
     RealModel("RoBERTa", "RobertaForMaskedLM", "RobertaConfig", {**_TEXT, "pad_token_id": 1}, sentences, next_words),
     RealModel("DistilBERT", "DistilBertForMaskedLM", "DistilBertConfig", {
-        "vocab_size": VOCABULARY, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}, sentences, next_words),
-    RealModel("ALBERT", "AlbertForMaskedLM", "AlbertConfig", {**_TEXT, "embedding_size": 8}, sentences, next_words),
+        "vocab_size": VOCABULARY, "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 24}, sentences, next_words),
+    RealModel("ALBERT", "AlbertForMaskedLM", "AlbertConfig", {
+        **_TEXT, "embedding_size": 8, "num_hidden_layers": 2}, sentences, next_words),
     RealModel("GPT-2", "GPT2LMHeadModel", "GPT2Config", _GPT2, sentences, next_words),
     RealModel("GPT-2 with LoRA", "GPT2LMHeadModel", "GPT2Config", _GPT2, sentences, next_words, adapt=low_rank),
     RealModel("GPT-2 with DoRA", "GPT2LMHeadModel", "GPT2Config", _GPT2, sentences, next_words, adapt=with_magnitudes),
@@ -142,10 +137,10 @@ REAL_MODELS = [
         **_FEW_HEADS, "num_local_experts": 3, "num_experts_per_tok": 2, "experts_implementation": "eager"},
         sentences, next_words, steered=True),
     RealModel("state space (Mamba)", "MambaForCausalLM", "MambaConfig", {
-        "vocab_size": VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 2}, sentences, next_words,
+        "vocab_size": VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 1}, sentences, next_words,
         exact=False),
     RealModel("T5", "T5ForConditionalGeneration", "T5Config", {
-        "vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}, pairs, translation),
+        "vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}, pairs, translation),
     RealModel("BART", "BartForConditionalGeneration", "BartConfig", {**_BOTH_SIDES, "max_position_embeddings": 32},
               pairs, translation),
     RealModel("Whisper", "WhisperForConditionalGeneration", "WhisperConfig", {

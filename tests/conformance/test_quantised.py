@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import oracle
 import pytest
 import torch
-from recording import cover
+from cases import With
+from recording import cover, shift
 from torch import nn
 from torch.nn import functional as F
 
 import privet
 from privet.clipping import Flat
-from privet.gradients import clipped_sum
+from privet.gradients import per_example_norms
 from privet.gradients.core.examples import split_batch
 from privet.gradients.probe.probe import probe
 
@@ -19,16 +22,16 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 WIDTH, WORDS, CLASSES, EXAMPLES = 64, 5, 4, 4
 
 
-class Adapted(nn.Module):
-    """A frozen layer and a low-rank adapter."""
+def adapted():
+    """Return a frozen layer and a low-rank adapter."""
+    layers = {"base": nn.Linear(WIDTH, WIDTH).requires_grad_(False), "down": nn.Linear(WIDTH, 2, bias=False)}
+    return With(lambda m, x: m.base(x) + m.up(m.down(x)), **layers, up=nn.Linear(2, WIDTH, bias=False))
 
-    def __init__(self):
-        super().__init__()
-        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
-        self.down, self.up = nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, WIDTH, bias=False)
 
-    def forward(self, x):
-        return self.base(x) + self.up(self.down(x))
+def bitsandbytes(layer, kind, **options):
+    made = getattr(pytest.importorskip("bitsandbytes").nn, kind)(WIDTH, WIDTH, **options)
+    made.load_state_dict(layer.state_dict())
+    return made.to("cpu").requires_grad_(False)
 
 
 def torchao_int8(layer):
@@ -37,37 +40,20 @@ def torchao_int8(layer):
     return layer
 
 
-def bitsandbytes_4bit(layer, **options):
-    nn4 = pytest.importorskip("bitsandbytes").nn
-    made = nn4.Linear4bit(WIDTH, WIDTH, quant_type="nf4", compute_dtype=torch.float32, **options)
-    made.load_state_dict(layer.state_dict())
-    return made.to("cpu").requires_grad_(False)
+NF4 = {"kind": "Linear4bit", "quant_type": "nf4", "compute_dtype": torch.float32}
+FAST = {
+    "torchao_int8": torchao_int8,
+    "bitsandbytes_4bit_scales_in_8": partial(bitsandbytes, **NF4, compress_statistics=True),
+    "bitsandbytes_4bit_scales_in_32": partial(bitsandbytes, **NF4, compress_statistics=False),
+}
+ALL = FAST | {"bitsandbytes_8bit": partial(bitsandbytes, kind="Linear8bitLt", has_fp16_weights=False)}
 
 
-def bitsandbytes_4bit_scales_in_8(layer):
-    return bitsandbytes_4bit(layer, compress_statistics=True)
-
-
-def bitsandbytes_4bit_scales_in_32(layer):
-    return bitsandbytes_4bit(layer, compress_statistics=False)
-
-
-def bitsandbytes_8bit(layer):
-    nn8 = pytest.importorskip("bitsandbytes").nn
-    made = nn8.Linear8bitLt(WIDTH, WIDTH, has_fp16_weights=False)
-    made.load_state_dict(layer.state_dict())
-    return made.to("cpu").requires_grad_(False)
-
-
-FAST = [torchao_int8, bitsandbytes_4bit_scales_in_8, bitsandbytes_4bit_scales_in_32]
-ALL = [*FAST, bitsandbytes_8bit]
-
-
-def build(quantise):
+def build(name):
     torch.manual_seed(0)
-    model = nn.Sequential(Adapted(), nn.Tanh(), Adapted(), nn.Tanh(), nn.Linear(WIDTH, CLASSES))
-    for adapted in (model[0], model[2]):
-        adapted.base = quantise(adapted.base)
+    model = nn.Sequential(adapted(), nn.Tanh(), adapted(), nn.Tanh(), nn.Linear(WIDTH, CLASSES))
+    for part in (model[0], model[2]):
+        part.base = ALL[name](part.base)
     return model.train()
 
 
@@ -100,23 +86,20 @@ def test_gradients_are_those_of_plain_autograd(quantise):
 @pytest.mark.parametrize("bound", [0.03, 0.9])
 def test_no_example_moves_the_sum_by_more_than_the_bound(quantise, bound):
     model, batch = build(quantise), batch_of(EXAMPLES)
-    whole = clipped_sum(model, loss_fn, batch, Flat(bound))
-    moved = [
-        oracle.distance(whole.tensors, clipped_sum(model, loss_fn, oracle.without(batch, position), Flat(bound)).tensors)
-        for position in range(EXAMPLES)
-    ]
-    assert max(moved) <= bound * (1 + 1e-5)
-    assert max(moved) >= 0.99 * min(bound, float(whole.norms.max()))
-
-
-def plain(weight):
-    return weight.dequantize() if hasattr(weight, "qdata") else weight.data
+    moved = [shift(model, loss_fn, batch, Flat(bound), position) for position in range(EXAMPLES)]
+    assert all(each <= bound * (1 + 1e-5) for each in moved)
+    assert max(moved) >= 0.99 * min(bound, float(per_example_norms(model, loss_fn, batch).max()))
 
 
 @pytest.mark.parametrize("quantise", ALL)
 def test_adapters_train_and_the_base_stays(quantise):
     model = build(quantise)
-    before = [layer.base.weight.detach().clone() for layer in (model[0], model[2])]
+
+    def base():
+        weights = [layer.base.weight for layer in (model[0], model[2])]
+        return [weight.dequantize() if hasattr(weight, "qdata") else weight.data.clone() for weight in weights]
+
+    before = base()
     data = torch.utils.data.TensorDataset(*batch_of(40))
     plan = privet.Plan(
         examples=40, sampling=privet.sampling.Poisson(10), steps=3, delta=1e-3, clipping=Flat(0.3),
@@ -126,8 +109,7 @@ def test_adapters_train_and_the_base_stays(quantise):
     start = [p.detach().clone() for p in trained]
     privet.Training(plan, model, loss_fn, torch.optim.SGD(trained, lr=0.1), data).run()
     assert all(not torch.equal(p, old) for p, old in zip(trained, start, strict=True))
-    for layer, old in zip((model[0], model[2]), before, strict=True):
-        assert torch.equal(plain(layer.base.weight), plain(old))
+    assert all(map(torch.equal, base(), before))
 
 
 def test_language_models_with_adapters_of_peft_over_4_bits_take_one_pass(tmp_path):

@@ -8,14 +8,13 @@ import cases
 import oracle
 import pytest
 import torch
+from recording import make_scarce
 from torch import nn
 
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Normalize
 from privet.gradients import clipped_sum, per_example_norms
-from privet.gradients.core import per_example
 from privet.gradients.layers import linear
 from privet.gradients.layers.convolution import gradient as convolution
-from privet.gradients.masking import dispatch as masking
 
 BOUNDS = (1e-3, 0.7, 50.0)
 SLACK = 1 + 1e-6
@@ -81,11 +80,13 @@ def every(nth, values, number):
 @pytest.mark.parametrize(("examples", "density"), [(1, None), (7, None), (64, None), (7, 0.3)])
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, examples, density):
-    """Half of the rules for each model; in a large batch, where sums round most, two."""
+    """A quarter of the rules for each model, and another one with masks; in a large batch, where sums round most, one."""
     model, batch = case.model(torch.float64), heavy_tailed(case, examples, torch.float64)
     masks = masks_for(model, density)
     neighbours = [oracle.without(batch, position) for position in range(0, examples, max(1, examples // 2))]
-    for rule in every(2, RULES, MODELS.index(case)) if examples == 7 else (Automatic(50.0), Flat(1e-3)):
+    number = MODELS.index(case)
+    chosen = every(4, RULES, number + (2 if density else 0)) if examples == 7 else every(2, (Automatic(50.0), Flat(1e-3)), number)
+    for rule in chosen:
         whole = clipped_sum(model, case.loss, batch, rule, method="ghost", masks=masks)
         assert whole.sensitivity == rule.sensitivity
         for rest in neighbours:
@@ -101,25 +102,26 @@ STYLED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize(("case", "method", "density"), STYLED, ids=str)
+@pytest.mark.parametrize(("case", "method", "density", "style"), [
+    cases.slow_unless((MODELS.index(case) + number) % 2 == 0 or density, case, method, density, style)
+    for case, method, density in STYLED for number, style in enumerate(STYLES)
+], ids=str)  # fmt: skip
 def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensitivity(case, method, density, style):
-    """The sum with its statistics, each part divided by its noise scale; one example of the seven is not finite."""
+    """The sum with its statistics, each part divided by its noise scale; one example of the seven is not finite.
+
+    Models and styles share the rules: each pair of any two occurs.
+    """
     model, batch = case.model(torch.float64), heavy_tailed(case, 7, torch.float64)
     batch[0][5] = torch.nan if batch[0].is_floating_point() else batch[0][5]
     masks, names = masks_for(model, density), [name for name, _ in model.named_parameters()]
-    number = MODELS.index(case) + list(STYLES).index(style)
-    largest = 0.0
-    for rule in [kind(bound=0.7) for kind in every(3, NORM_RULES.values(), number)]:
-        styled = STYLES[style](rule, names)
-        whole = clipped_sum(model, case.loss, batch, styled, method=method, masks=masks)
-        assert whole.sensitivity == styled.sensitivity
-        for position in (0, 3, 5):
-            rest = clipped_sum(model, case.loss, oracle.without(batch, position), styled, method=method, masks=masks)
-            part = oracle.moved(whole, rest) / styled.sensitivity
-            assert part <= SLACK
-            largest = max(largest, part)
-    assert largest > 0.5  # some example reaches the bound, or the test would be vacuous
+    (kind,) = every(len(NORM_RULES), NORM_RULES.values(), MODELS.index(case) + list(STYLES).index(style))
+    styled = STYLES[style](kind(bound=0.7), names)
+    whole = clipped_sum(model, case.loss, batch, styled, method=method, masks=masks)
+    assert whole.sensitivity == styled.sensitivity
+    rest = (clipped_sum(model, case.loss, oracle.without(batch, i), styled, method=method, masks=masks) for i in (0, 3, 5))
+    parts = [oracle.moved(whole, smaller) / styled.sensitivity for smaller in rest]
+    assert all(part <= SLACK for part in parts)
+    assert max(parts) > 0.4 or kind is Global  # some example comes near the bound, unless all are too long for a global rule
 
 
 @pytest.mark.parametrize(("density", "method", "scarce"), [
@@ -128,10 +130,10 @@ def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensit
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_one_example_contributes_at_most_the_bound_in_float32(case, density, method, scarce, monkeypatch):
     if scarce:
-        monkeypatch.setattr(masking, "KEEP", 0)
+        make_scarce(monkeypatch)
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
     masks, number = masks_for(model, density), MODELS.index(case)
-    rules = every(2, RULES, number) if density is None else (Flat(BOUNDS[number % 3]), Automatic(50.0))
+    rules = every(4, RULES, number) if density is None else (Flat(BOUNDS[number % 3]), Automatic(50.0))
     for rule, position in product(rules, range(number % 2, 7, 1 if density is None else 2)):
         alone = oracle.select(batch, slice(position, position + 1))
         found = clipped_sum(model, case.loss, alone, rule, method=method, masks=masks).tensors
@@ -144,7 +146,7 @@ def test_in_every_style_one_example_contributes_at_most_the_sensitivity_in_float
     model, batch = case.model(), heavy_tailed(case, 7, torch.float32)
     names = [name for name, _ in model.named_parameters()]
     rules = [kind(bound=bound) for kind in NORM_RULES.values() for bound in (1e-3, 50.0)]
-    for rule in every(3, rules, len(case.name) + list(STYLES).index(style)):
+    for rule in every(6, rules, len(case.name) + list(STYLES).index(style)):
         styled = STYLES[style](rule, names)
         nobody = clipped_sum(model, case.loss, oracle.select(batch, slice(0, 0)), styled, method="ghost")
         for position in range(7):
@@ -155,29 +157,32 @@ def test_in_every_style_one_example_contributes_at_most_the_sensitivity_in_float
 SMALL = cases.by_name("logistic", "mlp", "tanh-cnn", "linear", "linear, few positions", "layer norm", "scale and shift")
 
 
-@pytest.mark.parametrize(("value", "whole"), [
+EXTREME = [
     (torch.nan, True), (torch.inf, True), (-torch.inf, False), (3e38, True), (-3e38, False), (1e25, True), (1e19, False),
     (0.0, True),
-], ids=str)  # fmt: skip
+]  # fmt: skip
+FOUR = [Flat(0.7), Automatic(50.0), Normalize(0.7), Global(0.7, cutoff=30.0)]
+
+
+@pytest.mark.parametrize(("value", "whole"), EXTREME, ids=str)
 @pytest.mark.parametrize(("case", "method", "density"), [
     *((case, "ghost", density) for case, density in zip(SMALL, cycle((None, 0.1, None, 0.6)))),
     *((case, "ghost", None) for case in cases.by_name("tanh-cnn", "linear, few positions")),
     *((case, "loop", None) for case in cases.by_name("mlp", "scale and shift")),
 ], ids=str)  # fmt: skip
 def test_whatever_an_example_holds_it_moves_the_sum_by_at_most_the_bound(case, method, density, value, whole, monkeypatch):
-    """A gradient that is not finite contributes nothing."""
+    """A gradient that is not finite contributes nothing. Models and values share the rules."""
     if density == 0.6:
-        for module in (per_example, linear, convolution, masking):
-            monkeypatch.setattr(module, "KEEP", 0)
+        make_scarce(monkeypatch)
     model, batch = case.model(), case.batch(7)
     batch[0][3].view(-1)[slice(None) if whole else 2] = value
     masks = masks_for(model, density)
-    for rule in (Flat(0.7), Automatic(50.0), Normalize(0.7), Global(0.7, cutoff=30.0)):
-        with_it = clipped_sum(model, case.loss, batch, rule, method=method, masks=masks)
-        rest = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method=method, masks=masks)
-        finite = bool(torch.isfinite(with_it.norms[3]))  # a saturated tanh still has a gradient
-        allowed = rule.sensitivity * SLACK if finite else 1e-6 * (1 + rule.sensitivity)
-        assert oracle.distance(with_it.tensors, rest.tensors) <= allowed
+    rule = FOUR[(EXTREME.index((value, whole)) + SMALL.index(case)) % 4]
+    with_it = clipped_sum(model, case.loss, batch, rule, method=method, masks=masks)
+    rest = clipped_sum(model, case.loss, oracle.without(batch, 3), rule, method=method, masks=masks)
+    finite = bool(torch.isfinite(with_it.norms[3]))  # a saturated tanh still has a gradient
+    allowed = rule.sensitivity * SLACK if finite else 1e-6 * (1 + rule.sensitivity)
+    assert oracle.distance(with_it.tensors, rest.tensors) <= allowed
 
 
 def steady(model, batch):
@@ -254,15 +259,5 @@ def test_opposite_giants_do_not_cancel_before_they_are_clipped(method):
     giants = torch.tensor([[1000.0, 0.0], [-999.0, 0.0], [0.0, 0.5]])
     found = clipped_sum(model, lambda m, x: m(x)[:, 0], giants, Flat(0.7), method=method).tensors["weight"]
     assert torch.allclose(found, torch.tensor([[0.0, 0.5]]), atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_equal_examples_count_as_often_as_they_occur(seed):
-    torch.manual_seed(seed)
-    model = nn.Linear(3, 4).double()
-    one = 100 * torch.ones(1, 3, dtype=torch.float64), torch.argmin(model(100 * torch.ones(1, 3, dtype=torch.float64)), 1)
-    many = tuple(leaf.repeat(64, *[1] * (leaf.dim() - 1)) for leaf in one)
-    single = clipped_sum(model, cases.cross_entropy, one, Flat(0.7)).tensors
-    found = clipped_sum(model, cases.cross_entropy, many, Flat(0.7)).tensors
-    assert oracle.relative_error(found, {name: 64 * tensor for name, tensor in single.items()}) <= 1e-12
-    assert oracle.size(found) == pytest.approx(64 * 0.7, rel=1e-5)
+    many = clipped_sum(model, lambda m, x: m(x)[:, 0], giants[:1].expand(64, 2), Flat(0.7), method=method).tensors["weight"]
+    assert torch.allclose(many, torch.tensor([[64 * 0.7, 0.0]]), rtol=1e-5)  # equal ones count as often as they occur

@@ -6,10 +6,6 @@ import cases
 import oracle
 import pytest
 import torch
-from recording import cover
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
@@ -19,47 +15,6 @@ NAMED = cases.by_name(
     "linear, few positions", "conv2d padding", "tied head", "transformer", "lstm", "attention, time-major", "class token",
     "weight norm", "as many time-major positions as examples", "embedding, shared position ids",
 )  # fmt: skip
-
-
-class Blocks(nn.Module):
-    """Layers of many kinds, the middle ones optionally checkpointed."""
-
-    def __init__(self, reentrant):
-        super().__init__()
-        self.reentrant = reentrant
-        self.table, self.scale = nn.Embedding(11, 8), nn.Parameter(torch.rand(8) + 1)
-        self.norm, self.a, self.b = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-        self.head = nn.Linear(8, 4)
-
-    def middle(self, x):
-        h = self.norm(x) * self.scale
-        x = x + self.attention(h, h, h, need_weights=False)[0]
-        return x + self.b(F.dropout(torch.tanh(self.a(x)), 0.0))
-
-    def forward(self, words):
-        x = self.table(words)
-        for _ in range(2):
-            x = self.middle(x) if self.reentrant is None else checkpoint(self.middle, x, use_reentrant=self.reentrant)
-        return self.head(x.mean(1))
-
-
-@pytest.mark.parametrize("length", [6, 5], ids=["", "as long as the batch"])
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.filterwarnings("ignore:.*use_reentrant.*")
-def test_checkpointed_parts_leave_nothing_behind(reentrant, length):
-    """The newer kind takes one pass; the older one has its own backward pass and uses the loop."""
-    torch.manual_seed(0)
-    model, plain = Blocks(reentrant).double(), Blocks(None).double()
-    plain.load_state_dict(model.state_dict())
-    batch = torch.randint(11, (5, length)), torch.randint(4, (5,))
-    for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, 7.0)
-    covered = cover(model, cases.cross_entropy, batch)
-    assert covered.looped == (5 if reentrant else 0)
-    expected = oracle.plain_gradients(plain, cases.cross_entropy, batch)
-    assert oracle.relative_error_per_example(covered.gradients, expected) <= 1e-10
-    assert all(bool((parameter.grad == 7.0).all()) for parameter in model.parameters())
 
 
 def in_mixed_precision(loss):
@@ -124,14 +79,3 @@ def test_a_part_without_examples_is_refused(size):
     (case,) = cases.by_name("linear")
     with pytest.raises(InvalidArgumentError, match="physical_batch_size"):
         per_example_norms(case.model(), case.loss, case.batch(3), physical_batch_size=size)
-
-
-def test_a_compiled_model_runs_as_it_was_written():
-    def backend(graph, _inputs):
-        raise AssertionError("the graph was compiled")
-
-    (case,) = cases.by_name("mlp")
-    model, batch = case.model(torch.float64), case.batch(5, torch.float64)
-    expected = oracle.plain_gradients(model, case.loss, batch)
-    found = per_example_gradients(torch.compile(model, backend=backend), case.loss, batch, method="ghost")
-    assert oracle.relative_error_per_example({name.removeprefix("_orig_mod."): g for name, g in found.items()}, expected) <= 1e-10

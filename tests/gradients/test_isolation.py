@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import importlib
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -11,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from recording import cover
+from recording import cover, shift
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 from privet.clipping import Flat
 from privet.errors import UnsupportedModelError
-from privet.gradients import clipped_sum, per_example_norms
+from privet.gradients import per_example_norms
 from privet.gradients.isolation import Guard, Snapshot, data_pointer
 from privet.gradients.reachable import is_user_code
 
@@ -198,32 +197,6 @@ def test_examples_do_not_meet_in_what_names_are_bound_to(name, method):
         assert norms.tolist() == pytest.approx(without.tolist(), rel=1e-5)
 
 
-class Recorder:
-    """A hook that keeps the largest output in a dictionary and divides by it."""
-
-    def __init__(self):
-        self.found = {}
-
-    def __call__(self, module, args, output):
-        largest = self.found["largest"] = torch.maximum(self.found.get("largest", torch.ones(())), output.detach().abs().max())
-        return output / largest
-
-
-@METHODS
-@pytest.mark.parametrize("as_method", [False, True], ids=["object", "bound method"])
-def test_examples_do_not_meet_in_what_a_hook_holds(as_method, method):
-    model, hook, x = Net(), Recorder(), torch.randn(4, 3)
-    model.layer.register_forward_hook(hook.__call__ if as_method else hook)
-    x[0] *= 1e3
-
-    def loss(m, x):
-        return m(x).square().sum(1)
-
-    sums = [clipped_sum(model, loss, rows, Flat(BOUND), method=method).tensors for rows in (x, x[1:])]
-    assert torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in sums[0]]).norm() <= BOUND * (1 + 1e-6)
-    assert not hook.found
-
-
 @METHODS
 def test_examples_do_not_meet_in_an_object_that_they_hold(method):
     model, x, shared = nn.Linear(3, 1), torch.randn(4, 3), Plain(1.0)
@@ -234,9 +207,8 @@ def test_examples_do_not_meet_in_an_object_that_they_hold(method):
         held.held = torch.maximum(torch.as_tensor(held.held), rows.detach().abs().max())
         return m(rows / held.held).square().sum(1)
 
-    sums = [clipped_sum(model, loss, (rows, shared), Flat(BOUND), method=method).tensors for rows in (x, x[1:])]
+    assert shift(model, loss, (x, shared), Flat(BOUND), method=method) <= BOUND * (1 + 1e-6)
     assert shared.held == 1.0
-    assert torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in sums[0]]).norm() <= BOUND * (1 + 1e-6)
 
 
 class Sharing(nn.Module):
@@ -398,51 +370,10 @@ def test_torchscript_is_refused(make, place):
         Guard(model, None, dict(model.named_parameters()))
 
 
-def test_where_a_tensor_is():
+def test_where_a_tensor_is_and_what_is_user_code(monkeypatch):
     x = torch.ones(4)
     assert data_pointer(x[2:]) == data_pointer(x) == x.data_ptr()
-    assert data_pointer(torch.empty(0)) is None
-    assert data_pointer(torch.eye(2).to_sparse()) is None
-
-
-# ---------------------------------------------------------------- what is reachable
-FILES = {
-    "__init__": "",
-    "memory": "kept = [1.0]\n\ndef use():\n    kept.append(kept[-1] + 1)\n    return kept[-2]\n",
-    "programs": "from . import memory\n\ndef of_a_sibling():\n    return memory.use()\n",
-}
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    """A package of the user's with several files."""
-    folder = tmp_path_factory.mktemp("files") / "of_the_user"
-    folder.mkdir()
-    for name, text in FILES.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    sys.path.insert(0, str(folder.parent))
-    yield importlib.import_module("of_the_user.programs")
-    sys.path.remove(str(folder.parent))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "of_the_user"]:
-        del sys.modules[name]
-
-
-@METHODS
-@pytest.mark.parametrize("way", ["function", "attribute", "list"])
-def test_names_in_other_files_of_the_user_are_followed(package, way, method):
-    memory = package.memory
-    factor = {
-        "function": package.of_a_sibling,
-        "attribute": lambda: memory.use(),
-        "list": lambda: memory.kept.append(memory.kept[-1] + 1) or memory.kept[-2],
-    }[way]
-    model, x = Net(), torch.randn(3, 3)
-    norms = per_example_norms(model, lambda m, x: m(x).sum(1) * factor(), x, method=method)
-    assert norms.tolist() == pytest.approx(per_example_norms(model, lambda m, x: m(x).sum(1), x).tolist(), rel=1e-5)
-    assert memory.kept == [1.0]
-
-
-def test_what_is_user_code(monkeypatch):
+    assert data_pointer(torch.empty(0)) is data_pointer(torch.eye(2).to_sparse()) is None
     monkeypatch.setitem(sys.modules, "of_a_notebook", types.ModuleType("of_a_notebook"))
     assert all(map(is_user_code, ("__main__", __name__, "of_a_notebook")))
     assert not any(map(is_user_code, ("torch.nn", "numpy", "os", "functools", "privet.plan", "pytest")))

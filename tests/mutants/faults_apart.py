@@ -4,7 +4,7 @@ from mutant import Mutant, among
 
 
 def apart(*programs: str) -> tuple[str, ...]:
-    return among("test_apart", *(f"test_an_example_has_the_gradient_that_it_has_alone[{program}-auto]" for program in programs))
+    return among("test_apart", *(f"test_an_example_has_the_gradient_that_it_has_alone[{program}]" for program in programs))
 
 
 def hidden(program: str) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ SUMS = [
            among("test_clipped_sum", "test_adjacent_parts_of_a_draw_join_once")),
     Mutant("a scaled sum keeps its sensitivity", "ClippedSum.__mul__",
            "sensitivity * abs(number)", "sensitivity",
-           among("test_clipped_sum", "test_scaling_a_clipped_sum_scales_its_sensitivity")),
+           among("test_clipped_sum", "test_scaling_scales_sensitivity_and_deviation")),
     Mutant("parts with different masks join", "ClippedSum.join",
            "if not _same_support(self.support, other.support):", "if False:",
            among("test_clipped_sum", "test_parts_with_different_masks_do_not_join")),

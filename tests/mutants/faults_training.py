@@ -116,7 +116,7 @@ CHECKED = [
            among("test_engine", "test_inference_mode_is_refused_and_leaves_nothing_behind")),
     Mutant("norms of parts are in another order", "RunningSum.norms",
            "index.to(device)", "index.flip(0).to(device)",
-           among("test_engine", "test_norms_of_parts_are_those_of_the_whole_batch")),
+           among("test_engine", "test_norms_of_parts_are_those_of_the_whole_batch_and_looped_examples_are_counted")),
     Mutant("a collate that mixes passes", "preflight._check_collate",
            "not None and couples(collate, items)", "None",
            PREFLIGHT("test_a_collate_that_computes_with_several_examples_is_refused")),

@@ -49,10 +49,9 @@ def test_radii_span_the_whole_range_of_a_52_bit_uniform(form, request):
 
 
 @SCALES
-@pytest.mark.parametrize(
-    ("dtype", "size"),
-    [(torch.float32, 0), (torch.float64, 1), (torch.float32, 33), (torch.float32, 50_003), (torch.float64, 50_003)],
-)
+@pytest.mark.parametrize(("dtype", "size"), [
+    (torch.float32, 0), (torch.float64, 1), (torch.float32, 33), (torch.float32, 50_003), (torch.float64, 50_003),
+])  # fmt: skip
 def test_the_same_normals_give_the_same_release_to_the_last_bit(compiled, sigma, sensitivity, dtype, size):
     grid = 2.0 ** (math.floor(math.log2(sigma * sensitivity)) - 30)
     total = (torch.randn(size, dtype=torch.float64) * sensitivity * 10).to(dtype)
@@ -111,10 +110,9 @@ def off_the_grid(total, numbers, cells, grid, unit, released):
     released[5] += grid / 2
 
 
-@pytest.mark.parametrize(
-    ("box_muller", "add_noise"),
-    [(single_precision, reference.add_noise), (mirrored, reference.add_noise), (reference.box_muller, off_the_grid)],
-)
+@pytest.mark.parametrize(("box_muller", "add_noise"), [
+    (single_precision, reference.add_noise), (mirrored, reference.add_noise), (reference.box_muller, off_the_grid),
+])  # fmt: skip
 def test_a_wrong_kernel_is_detected(box_muller, add_noise):
     assert kernels.agree(IN_TORCH)
     assert not kernels.agree(Arithmetic(box_muller, add_noise, "wrong"))

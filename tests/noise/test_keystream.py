@@ -1,14 +1,12 @@
 import ast
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from privet.noise import Keystream
+from privet.noise import FastSource, Keystream, SecureSource
 from privet.noise.sources import ROOM
 
 
@@ -71,31 +69,22 @@ def test_threads_never_see_the_same_words():
     assert len(np.unique(words)) == len(words) == 8 * 50 * 97
 
 
-FORK = """
-import os
-from privet.noise import SOURCES
-
-def draw(source):
-    return source.words(2).tolist(), source.normal(2).tolist()
-
-sources = [SOURCES["secure"](), SOURCES["fast"]()]
-for source in sources:
-    draw(source)
-read, write = os.pipe()
-for _ in range(2):
-    if os.fork() == 0:
-        os.write(write, repr([draw(source) for source in sources]).encode() + b"\\n")
-        os._exit(0)
-    os.wait()
-os.close(write)
-print(repr([draw(source) for source in sources]))
-print(os.read(read, 10000).decode())
-"""
-
-
 def test_a_fork_gets_a_new_stream():
-    result = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
-    processes = [ast.literal_eval(line) for line in result.stdout.split("\n") if line]
+    def draw(source):
+        return source.words(2).tolist(), source.normal(2).tolist()
+
+    sources = [SecureSource(), FastSource()]
+    for source in sources:
+        draw(source)
+    read, write = os.pipe()
+    for _ in range(2):
+        if not (child := os.fork()):
+            os.write(write, repr([draw(source) for source in sources]).encode() + b"\n")
+            os._exit(0)
+        os.waitpid(child, 0)
+    os.close(write)
+    processes = [[draw(source) for source in sources], *map(ast.literal_eval, os.read(read, 10_000).decode().splitlines())]
+    os.close(read)
     assert len(processes) == 3
     for tier in (0, 1):
         for kind in (0, 1):

@@ -70,11 +70,9 @@ class Deceiving:
         return 0
 
 
-@pytest.mark.parametrize(
-    "leaves",
-    [(Deceiving(), Deceiving()), (0.0, -0.0), (1, True), (np.zeros(2), np.zeros(2)), ("a", "b"), (float("nan"), 1.0)],
-    ids=lambda leaves: " and ".join(type(leaf).__name__ for leaf in leaves),
-)
+@pytest.mark.parametrize("leaves", [
+    (Deceiving(), Deceiving()), (0.0, -0.0), (1, True), (np.zeros(2), np.zeros(2)), ("a", "b"), (float("nan"), 1.0),
+], ids=lambda leaves: " and ".join(type(leaf).__name__ for leaf in leaves))  # fmt: skip
 def test_what_is_no_tensor_is_never_taken_from_another_example(leaves):
     groups = group_examples([(torch.zeros(1, 2), leaf) for leaf in leaves])
     assert len(groups) == 2
@@ -82,16 +80,12 @@ def test_what_is_no_tensor_is_never_taken_from_another_example(leaves):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # from torch: these kinds of tensors are experimental or deprecated
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.eye(3)[None].to_sparse(),
-        lambda: torch.eye(3).to_sparse_csr(),
-        lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
-        lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
-        lambda: torch.quantize_per_tensor(torch.ones(1, 2), 0.1, 0, torch.qint8),
-    ],
-)
+@pytest.mark.parametrize("make", [
+    lambda: torch.eye(3)[None].to_sparse(), lambda: torch.eye(3).to_sparse_csr(),
+    lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]),
+    lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged),
+    lambda: torch.quantize_per_tensor(torch.ones(1, 2), 0.1, 0, torch.qint8),
+])  # fmt: skip
 def test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indices(make):
     examples = read_each(lambda index: (make(), torch.tensor([index])), [4, 5], None, strict=False)
     groups = group_examples(examples)
@@ -161,16 +155,11 @@ class Splits(dict):
 Splits.__module__ = "datasets.dataset_dict"
 
 
-@pytest.mark.parametrize(
-    ("dataset", "says"),
-    [
-        (DataLoader(Pairs()), "the data set itself"),
-        (Endless(), r"a stream \(Endless\).*list\(dataset\)"),
-        (Splits(train=1, test=2), r"a Splits of train, test.*dataset\['train'\]"),
-        (iter([1]), "map-style"),
-        (TensorDataset(torch.zeros(9)), "exactly the plan's size, 10"),
-    ],
-)
+@pytest.mark.parametrize(("dataset", "says"), [
+    (DataLoader(Pairs()), "the data set itself"), (Endless(), r"a stream \(Endless\).*list\(dataset\)"),
+    (Splits(train=1, test=2), r"a Splits of train, test.*dataset\['train'\]"), (iter([1]), "map-style"),
+    (TensorDataset(torch.zeros(9)), "exactly the plan's size, 10"),
+])  # fmt: skip
 def test_data_sets_that_the_plan_cannot_own_are_refused(dataset, says):
     with pytest.raises(InvalidArgumentError, match=says):
         check_dataset(dataset, 10)

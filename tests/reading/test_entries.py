@@ -93,10 +93,9 @@ def test_different_examples_are_accepted(name):
     check_distinct(DISTINCT[name])
 
 
-@pytest.mark.parametrize(
-    ("indices", "says"),
-    [([0, N], "outside a data set of 6"), ([-N - 1], "outside"), ([0.5], "not integers"), ([[0]], "integer")],
-)
+@pytest.mark.parametrize(("indices", "says"), [
+    ([0, N], "outside a data set of 6"), ([-N - 1], "outside"), ([0.5], "not integers"), ([[0]], "integer"),
+])  # fmt: skip
 def test_indices_that_are_no_positions_are_refused(indices, says):
     with pytest.raises(InvalidArgumentError, match=says):
         check_distinct(Subset(D, indices))

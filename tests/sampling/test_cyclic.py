@@ -76,9 +76,6 @@ def test_a_cycle_is_one_release_with_its_least_noise():
     assert FixedOrder(20).events(N, multipliers) == (accounting.Event(1.0, 1.5), accounting.Event(1.0, 2.5))
     assert CyclicPoisson(9, cycle=3).events(N, multipliers[:0]) == ()
     assert FixedOrder(20).event(N, 1.5, 2) == accounting.Event(1.0, 1.5, 2)
-
-
-def test_a_cycle_of_one_is_poisson_sampling():
     assert CyclicPoisson(9, cycle=1).event(N, 1.3, 7) == Poisson(9).event(N, 1.3, 7)
 
 

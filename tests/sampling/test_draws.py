@@ -11,8 +11,8 @@ from privet.noise import Keystream
 from privet.sampling import below, binomial, distinct, permutation
 
 
-@pytest.mark.parametrize("trials", [1, 2, 37, 60_000, 10**8])
-@pytest.mark.parametrize("probability", [1e-7, 0.0085, 0.3, 0.5, 0.97, 1.0])
+@pytest.mark.parametrize("trials", [1, 37, 60_000, 10**8])
+@pytest.mark.parametrize("probability", [1e-7, 0.0085, 0.5, 0.97, 1.0])
 def test_binomial_inverts_the_distribution_function(trials, probability):
     uniforms = np.concatenate([np.linspace(0.0005, 0.9995, 210), np.logspace(-9.1, -4.1, 11), 1 - np.logspace(-9.1, -4.1, 11)])
     drawn = [binomial(trials, probability, float(uniform)) for uniform in uniforms]
@@ -39,17 +39,6 @@ def test_every_subset_is_equally_likely(size, population, holds_twice):
     holds_twice(experiment)
 
 
-def test_words_beyond_the_largest_multiple_of_the_population_are_rejected():
-    population = 2**63 + 1  # almost half of all words
-    words = iter([np.array([2**63 + 1, 2**64 - 1, 5], dtype=np.uint64), np.array([7], dtype=np.uint64)])
-    assert distinct(1, population, lambda _: next(words)).tolist() == [5]
-
-
-def test_repeated_candidates_are_drawn_again():
-    given = iter([np.array([4, 4, 14, 4], dtype=np.uint64), np.array([21, 2, 3], dtype=np.uint64)])
-    assert distinct(3, 10, lambda _: next(given)).tolist() == [1, 2, 4]
-
-
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 10, 1000])
 def test_numbers_below_a_bound_are_uniform_and_independent(bound, holds_twice):
     stream, pairs = Keystream(), min(bound, 10)
@@ -68,17 +57,6 @@ def test_numbers_below_a_bound_are_uniform_and_independent(bound, holds_twice):
     holds_twice(experiment)
 
 
-def test_words_that_would_favour_small_numbers_are_drawn_again():
-    bound = 2**63 + 1
-    words = iter([np.array([2**63 + 1, 9, 2**64 - 1], dtype=np.uint64), np.array([2**62, 2**63 + 5], dtype=np.uint64)])
-    last = iter([np.array([11], dtype=np.uint64)])
-    assert below(bound, 3, lambda size: next(words, None) if size > 1 else next(last)).tolist() == [9, 2**62, 11]
-
-
-def test_no_numbers_are_none():
-    assert below(5, 0, Keystream().words).tolist() == []
-
-
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4])
 def test_every_order_is_equally_likely(size, holds_twice):
     stream, orders = Keystream(), list(permutations(range(size)))
@@ -91,6 +69,17 @@ def test_every_order_is_equally_likely(size, holds_twice):
     holds_twice(experiment)
 
 
-def test_equal_words_are_drawn_again():
-    words = iter([np.array([4, 1, 4], dtype=np.uint64), np.array([4, 1, 3], dtype=np.uint64)])
-    assert permutation(3, lambda _: next(words)).tolist() == [1, 2, 0]
+def given(*batches):
+    """Return a source of words that hands out these."""
+    words = iter([np.array(batch, dtype=np.uint64) for batch in batches])
+    return lambda size: next(words)
+
+
+def test_words_that_would_favour_small_numbers_are_drawn_again():
+    """Half of all words are beyond the largest multiple of 2⁶³ + 1; candidates and words that repeat are drawn again, too."""
+    half = 2**63 + 1
+    assert distinct(1, half, given([half, 2**64 - 1, 5], [7])).tolist() == [5]
+    assert distinct(3, 10, given([4, 4, 14, 4], [21, 2, 3])).tolist() == [1, 2, 4]
+    assert below(half, 3, given([half, 9, 2**64 - 1], [2**62, 2**63 + 5], [11])).tolist() == [9, 2**62, 11]
+    assert permutation(3, given([4, 1, 4], [4, 1, 3])).tolist() == [1, 2, 0]
+    assert below(5, 0, Keystream().words).tolist() == []

@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privet.errors import InvalidArgumentError
-from privet.noise import FixedSource, Keystream
+from privet.noise import Keystream
 from privet.sampling import Poisson
-
-
-@pytest.mark.parametrize(("examples", "batch_size"), [(40, 5.5), (40, 28.0), (40, 40), (10_000, 3), (10_000, 9_000)])
-def test_a_draw_is_sorted_distinct_and_in_range(examples, batch_size):
-    stream = Keystream()
-    for _ in range(50):
-        drawn = next(Poisson(batch_size).draws(examples, stream.words))
-        assert drawn.dtype == np.int64
-        assert (np.diff(drawn) > 0).all()
-        assert len(drawn) == 0 or 0 <= drawn[0] <= drawn[-1] < examples
 
 
 @pytest.mark.parametrize("batch_size", [3.7, 33.0])
@@ -72,12 +61,6 @@ def test_the_full_batch_takes_every_example():
     assert next(Poisson(25).draws(25, Keystream().words)).tolist() == list(range(25))
 
 
-def test_a_draw_is_made_of_the_words_it_is_given():
-    one, other = FixedSource(), FixedSource()
-    for _ in range(20):
-        np.testing.assert_array_equal(next(Poisson(12).draws(100, one.words)), next(Poisson(12).draws(100, other.words)))
-
-
 def test_the_first_word_decides_the_size():
     def words(first):
         stream = iter([np.array([first], dtype=np.uint64)])
@@ -88,16 +71,3 @@ def test_the_first_word_decides_the_size():
     assert len(next(Poisson(12).draws(100, words(2**63)))) == median
     assert len(next(Poisson(12).draws(100, words(0)))) == 0
     assert len(next(Poisson(12).draws(100, words(2**64 - 1)))) > 40
-
-
-@pytest.mark.parametrize("batch_size", [0, -1, math.nan, math.inf, True, "512", None])
-def test_a_bad_batch_size_is_refused_by_name(batch_size):
-    with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is"):
-        Poisson(batch_size)
-
-
-def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(
-        InvalidArgumentError, match=r"^sampling\.batch_size is 101; it must be at most the number of examples, 100"
-    ):
-        Poisson(101).rate(100)

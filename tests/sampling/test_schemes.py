@@ -50,18 +50,21 @@ def table(scheme, steps, examples=N):
     return found
 
 
+def test_every_scheme_is_in_the_table():
+    assert {type(scheme) for scheme in ALL} == set(kinds_of(Scheme).values())
+
+
 @EVERY
-def test_draws_are_sorted_distinct_and_in_range(scheme):
+def test_draws_are_sorted_distinct_in_range_and_made_of_the_words_they_are_given(scheme):
     for draw in drawn(scheme, 60):
         assert draw.dtype == np.int64
         assert (np.diff(draw) > 0).all()
         assert len(draw) == 0 or 0 <= draw[0] <= draw[-1] < N
-
-
-@EVERY
-def test_draws_are_made_of_the_words_they_are_given(scheme):
     for one, other in zip(*(drawn(scheme, 20, words=FixedSource().words) for _ in range(2)), strict=True):
         np.testing.assert_array_equal(one, other)
+    assert scheme.rate(N) == pytest.approx(scheme.expected_batch_size(N) / N, rel=1e-15)
+    assert isinstance(scheme.expected_batch_size(N), float)
+    assert decode("sampling", encode(scheme), Scheme) == scheme
 
 
 @EVERY
@@ -90,12 +93,6 @@ def test_all_examples_take_part_equally_often(scheme, holds_twice):
         return {"spread": stats.chi2.sf(spread, N - 1)}
 
     holds_twice(experiment)
-
-
-@EVERY
-def test_the_rate_and_the_divisor_belong_together(scheme):
-    assert scheme.rate(N) == pytest.approx(scheme.expected_batch_size(N) / N, rel=1e-15)
-    assert isinstance(scheme.expected_batch_size(N), float)
 
 
 # --- truncated Poisson ------------------------------------------------------------------------------------------------
@@ -144,10 +141,6 @@ def test_every_subset_of_the_size_is_equally_likely_at_every_step(size, holds_tw
         }  # fmt: skip
 
     holds_twice(experiment)
-
-
-def test_a_full_batch_has_every_example_at_every_step():
-    assert [draw.tolist() for draw in drawn(FullBatch(), 3)] == [list(range(N))] * 3
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
@@ -201,6 +194,7 @@ def test_balls_choose_their_bins_independently(holds_twice):
 
 def test_shuffled_batches_have_the_size_and_every_split_is_equally_likely(holds_twice):
     assert [len(draw) for draw in drawn(Shuffle(7), 12)] == [7, 7, 7, 7, 7, 5] * 2
+    assert [draw.tolist() for draw in drawn(FullBatch(), 3)] == [list(range(N))] * 3
     splits = list(combinations(range(5), 2))
 
     def experiment():
@@ -247,18 +241,10 @@ def test_an_epoch_of_a_partition_is_one_release_with_its_least_noise():
     scheme = Shuffle(15)  # three steps an epoch
     assert scheme.epoch_length(N) == 3
     assert scheme.events(N, multipliers) == (accounting.ShuffledEvent(1.5, steps=3), accounting.ShuffledEvent(2.5, steps=3))
-    assert BallsInBins(15).events(N, multipliers) == (
-        accounting.BallsInBinsEvent(1.5, steps=3),
-        accounting.BallsInBinsEvent(2.5, steps=3),
-    )
+    bins = accounting.BallsInBinsEvent(1.5, steps=3), accounting.BallsInBinsEvent(2.5, steps=3)
+    assert BallsInBins(15).events(N, multipliers) == bins
     assert scheme.event(N, 1.5, 4) == accounting.ShuffledEvent(1.5, 4, steps=3)
     assert BallsInBins(N).event(N, 1.5, 4) == accounting.BallsInBinsEvent(1.5, 4)
-
-
-@pytest.mark.parametrize("scheme", ALL, ids=str)
-def test_the_neighbours_that_are_refused_are_those_that_no_event_covers(scheme):
-    (event,) = scheme.events(N, np.full(1, 1.7))
-    assert set(event.adjacencies) == COVERED[type(scheme)]
 
 
 # Taking part exactly once an epoch can cost less than a coin at every step.
@@ -285,6 +271,8 @@ COVERED = {
 @EVERY
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_neighbours_that_no_accountant_covers_are_refused_with_the_reason(scheme, adjacency):
+    (event,) = scheme.events(N, np.full(1, 1.7))
+    assert set(event.adjacencies) == COVERED[type(scheme)]
     if adjacency in COVERED[type(scheme)]:
         scheme.check_adjacency(adjacency)
         return
@@ -317,12 +305,3 @@ def test_bad_settings_are_refused_by_name(kind, settings):
 def test_a_batch_larger_than_the_data_is_refused(scheme):
     with pytest.raises(InvalidArgumentError, match=r"^sampling\.batch_size is 41; .*at most the number of examples, 40"):
         scheme.rate(N)
-
-
-def test_schemes_are_named_after_their_classes():
-    assert {type(scheme) for scheme in ALL} == set(kinds_of(Scheme).values())
-
-
-@EVERY
-def test_schemes_survive_being_written_down(scheme):
-    assert decode("sampling", encode(scheme), Scheme) == scheme

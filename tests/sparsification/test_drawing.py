@@ -2,8 +2,6 @@
 
 import hashlib
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -34,10 +32,8 @@ def test_a_mask_has_exactly_as_many_zeros(seed, block, zeros):
 def test_a_mask_is_the_same_on_every_machine_and_in_every_version():
     """What was sent with a seed must be understood years later: this is a format."""
     kept = flat(Selection(seed=12345, block=7, zeros=400).masks(SHAPES))
-    assert (
-        hashlib.sha256(np.packbits(kept).tobytes()).hexdigest()
-        == "55bccad3460e75e250f42bc9c1da36c2fb4a88c8a162e367fe85fc6ebd995a6f"
-    )
+    digest = hashlib.sha256(np.packbits(kept).tobytes()).hexdigest()
+    assert digest == "55bccad3460e75e250f42bc9c1da36c2fb4a88c8a162e367fe85fc6ebd995a6f"
     first = np.flatnonzero(~kept)[:8].tolist()
     words = np.random.Philox(key=12345, counter=[0, 0, 0, 7]).random_raw(SIZE)
     assert first == sorted(np.argsort(words, kind="stable")[:400].tolist())[:8]
@@ -52,12 +48,6 @@ def test_seeds_of_torch_and_numpy_do_not_matter_and_are_left_alone():
     assert np.array_equal(one, flat(Selection(3, 4, 300).masks(SHAPES)))
     torch.manual_seed(1)
     assert torch.equal(state, torch.get_rng_state())
-
-
-def test_another_process_draws_the_same():
-    code = "from privet.sparsification.drawing import Selection; print(Selection(9, 2, 30).masks({'w': (64,)})['w'].tolist())"
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found.strip() == str(Selection(9, 2, 30).masks({"w": (64,)})["w"].tolist())
 
 
 def test_every_coordinate_is_left_out_as_often_and_blocks_are_independent():
@@ -93,12 +83,9 @@ def test_ties_leave_out_the_first(values, data):
     assert np.flatnonzero(~kept).tolist() == sorted(np.argsort(values, kind="stable")[:zeros].tolist())
 
 
-@pytest.mark.parametrize("changes", [{"seed": -1}, {"seed": 2**31}, {"block": -1}, {"block": 0.5}, {"zeros": -1}, {"seed": True}])
+@pytest.mark.parametrize(
+    "changes", [{"seed": -1}, {"seed": 2**31}, {"block": -1}, {"block": 0.5}, {"zeros": -1}, {"seed": True}, {"zeros": SIZE + 1}]
+)
 def test_a_bad_selection_is_refused_by_name(changes):
     with pytest.raises(InvalidArgumentError, match=f"^selection.{next(iter(changes))}"):
-        Selection(**{"seed": 0, "block": 0, "zeros": 1, **changes})
-
-
-def test_more_zeros_than_coordinates_are_refused():
-    with pytest.raises(InvalidArgumentError, match=r"selection\.zeros"):
-        Selection(0, 0, SIZE + 1).masks(SHAPES)
+        Selection(**{"seed": 0, "block": 0, "zeros": 1, **changes}).masks(SHAPES)

@@ -33,16 +33,6 @@ def test_an_interrupt_is_raised_at_the_end():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_handlers_of_the_program_are_called_at_the_outermost_end(received):
-    with hold_signals():
-        with hold_signals():
-            signal.raise_signal(signal.SIGTERM)
-        assert not received
-    assert received == [signal.SIGTERM]
-    signal.raise_signal(signal.SIGTERM)
-    assert len(received) == 2
-
-
 def test_an_error_inside_passes_and_signals_still_arrive(received):
     @hold_signals()
     def run():
@@ -54,28 +44,23 @@ def test_an_error_inside_passes_and_signals_still_arrive(received):
     assert received == [signal.SIGTERM]
 
 
-def test_ignored_signals_stay_ignored():
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        with hold_signals():
-            signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_other_threads_hold_nothing(received):
+def test_handlers_of_the_program_are_called_at_the_outermost_end_and_other_threads_hold_nothing(received):
     def run():
         with hold_signals():
             pass
 
     thread = threading.Thread(target=run)
     with hold_signals():
+        with hold_signals():
+            signal.raise_signal(signal.SIGTERM)
         thread.start()
         thread.join()
-        signal.raise_signal(signal.SIGTERM)
         assert not received
-    assert received
+    assert received == [signal.SIGTERM]
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with hold_signals():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
 def test_only_interrupts_are_raised_again():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from recording import shift
 from torch import nn
 from torch.nn import functional as F
 
@@ -83,17 +84,8 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def _moved(model, loss, data, rule):
-    found, rest = (
-        clipped_sum(model, loss, each, rule).tensors for each in (data, {name: each[1:] for name, each in data.items()})
-    )
-    assert all(bool(each.isfinite().all()) for each in found.values())
-    return float(sum((found[name].double() - rest[name].double()).square().sum() for name in found)) ** 0.5 / rule.sensitivity
-
-
 @pytest.mark.parametrize("rule", [FLAT, NORMALIZE], ids=lambda rule: type(rule).__name__)
-@pytest.mark.parametrize("size", [1.0, 1e4, 1e7])
-@pytest.mark.parametrize("kept", [0, per_example.KEEP], ids=["twice", "once"])
+@pytest.mark.parametrize(("size", "kept"), [(1.0, per_example.KEEP), (1e4, 0), (1e7, 0), (1e7, per_example.KEEP)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound(name, kept, size, rule, monkeypatch):
     monkeypatch.setattr(per_example, "KEEP", kept)
@@ -105,7 +97,7 @@ def test_an_example_that_cancels_moves_the_sum_by_at_most_the_bound(name, kept, 
         data["u"][0], data["x"][0] = torch.linalg.svd(a)[0][:, -1].float(), size * torch.linalg.svd(b)[2][-1].float()
     if name == "pairs":
         data["v"][0] = data["x"][0]
-    assert _moved(model, loss, data, rule) <= 1.0001
+    assert shift(model, loss, data, rule) <= 1.0001 * rule.sensitivity
 
 
 def test_terms_of_different_kinds_are_added_before_the_examples(monkeypatch):
@@ -170,7 +162,4 @@ def test_weights_that_would_round_a_small_factor_up_stay_within_the_bound(bound,
     def loss(m, batch):
         return (m(batch[0]) * batch[1]).sum(1)
 
-    found, rest = (
-        clipped_sum(model, loss, each, Flat(bound), physical_batch_size=1).tensors["weight"] for each in ((x, w), (x[1:], w[1:]))
-    )
-    assert float((found.double() - rest.double()).norm()) <= 1.0001 * bound
+    assert shift(model, loss, (x, w), Flat(bound), physical_batch_size=1) <= 1.0001 * bound

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from privet.gradients.core.batching import NestedTransformError, is_batched, run_on_physical_batch, vectorise
-from rounding import assert_equal_up_to_rounding
 
 
 @pytest.mark.parametrize("dimension", [0, 1, -1])
@@ -28,15 +27,6 @@ def test_the_function_sees_examples_first_and_its_result_is_one_examples(dimensi
     assert seen == [(False, (5, 5, 5), (2, 3))]
 
 
-def test_autograd_runs_below():
-    weight, x = torch.randn(3, requires_grad=True), torch.randn(4, 3)
-    losses = torch.func.vmap(lambda token, x: run_on_physical_batch(token, lambda t, x: (x * weight).sum(1), (token, x)))(
-        torch.zeros(4), x
-    )
-    (found,) = torch.autograd.grad(losses.sum(), weight)
-    assert_equal_up_to_rounding(found, x.sum(0))
-
-
 @pytest.mark.parametrize("inner", [
     lambda f: torch.func.vmap(f)(torch.ones(2, 3)), lambda f: torch.func.grad(lambda x: f(x).sum())(torch.ones(3)),
     lambda f: torch.func.jvp(f, (torch.ones(3),), (torch.ones(3),))[1],
@@ -58,35 +48,8 @@ def test_what_fails_below_leaves_vmap_as_it_was():
     assert torch.equal(torch.func.vmap(one)(torch.zeros(3), torch.arange(3.0)), torch.tensor([2.0, 4.0, 6.0]))
 
 
-def test_outside_of_a_pass_nothing_is_batched():
-    assert not is_batched(torch.zeros(3))
-    assert not is_batched(3)
-    with pytest.raises(Exception, match=r"."):
-        run_on_physical_batch(torch.zeros(3), lambda t: t, (torch.zeros(3),))
-
-
-def test_own_leaves_are_of_one_example_and_others_are_shared():
-    x, seen = torch.randn(4, 3), []
-
-    def one(token, own, shared, word):
-        seen.append((own.shape, is_batched(own), is_batched(shared), word))
-        return (own * shared).sum() + token
-
-    found = vectorise(one, torch.arange(4.0), (x, torch.arange(3.0), "word"), (True, False, False))
-    assert_equal_up_to_rounding(found, x @ torch.arange(3.0) + torch.arange(4.0))
-    assert seen == [((3,), True, False, "word")]
-
-
 def test_vmap_draws_no_numbers():
     """It would draw those of all examples from one stream, which a removed example shifts."""
     with pytest.raises(RuntimeError, match="randomness"):
         vectorise(lambda token: torch.rand(()) + token, torch.zeros(9), (), ())
-
-
-def test_after_an_exception_nothing_is_vectorised():
-    def fail(token):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        vectorise(fail, torch.zeros(3), (), ())
-    assert torch._C._functorch.maybe_current_level() is None
+    assert torch._C._functorch.maybe_current_level() is None  # after an exception nothing is vectorised

@@ -41,9 +41,6 @@ def test_groups_are_of_equal_bits(values):
     assert sorted(example for group in groups for example in group) == [0, 1, 2, 3, 4]
     assert sorted(map(sorted, groups)) == [[0, 2], [1, 4], [3]]
     assert groups == [sorted(group) for group in groups]
-
-
-def test_a_difference_in_any_entry_splits():
     x = torch.zeros(4, 3, 2)
     x[2, 1, 1] = 1e-45
     assert sorted(agreed(x)) == [[0, 1, 3], [2]]
@@ -54,10 +51,5 @@ def test_kinds_of_results_agree_or_split():
     with pytest.raises(SplitError) as split:
         agree_on_kinds([(1, 2), (2, 1), (1, 2), None])
     assert [group.tolist() for group in split.value.groups] == [[0, 2], [1], [3]]
-
-
-def test_a_split_error_does_not_reveal_values():
-    with pytest.raises(SplitError) as split:
-        agree_on_kinds([12345, 54321])
-    assert str(split.value) == ""
+    assert str(split.value) == ""  # no value is revealed
     assert split.value.args == ()

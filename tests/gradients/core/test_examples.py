@@ -42,15 +42,10 @@ def test_structures_are_those_of_torch(name):
         assert same == structure
         assert all(one is other for one, other in zip(again, expected, strict=True))
     assert hash(flat_signature((leaves, tree))) == hash(flat_signature((leaves, structure)))
-
-
-@pytest.mark.parametrize("name", [name for name in STRUCTURES if name != "empty"])
-def test_an_example_has_the_structure_of_its_batch(name):
-    given = STRUCTURES[name]
-    example = split_batch(given).get(1)
-    assert pytree.tree_structure(example) == pytree.tree_structure(given)
-    first = pytree.tree_leaves(example)[0]
-    assert torch.equal(first, X[1:2])
+    if name != "empty":
+        example = split_batch(given).get(1)
+        assert pytree.tree_structure(example) == structure
+        assert torch.equal(pytree.tree_leaves(example)[0], X[1:2])
 
 
 # What is stacked ------------------------------------------------------------------------------------------------------
@@ -88,7 +83,7 @@ def make_class():
 
 pytree.register_constant(Registered)
 First, Second = make_class(), make_class()
-META = Meta("clinic")
+META, CONSTANT = Meta("clinic"), Registered("clinic")
 UNLIKE = {
     "attributes of a key": ({Key("x"): X}, {Key("x"): X}),
     "text and its subclass": ({"x": X}, {Key("x"): X}),
@@ -117,22 +112,13 @@ def test_containers_that_are_merely_equal_are_not_stacked(name):
 
 
 @pytest.mark.parametrize("make", [
-    lambda: {"x": X, "y": (X, [Y])},
-    lambda: {1: X, 2.5: Y, None: X, ("a", 1): Y},
-    lambda: OrderedDict(x=X),
-    lambda: defaultdict(list, x=X),
-    lambda: Pair(X, Y),
-    lambda: First(X, ["clinic", 1.5]),
-    lambda: First(X, META),
+    lambda: {"x": X, "y": (X, [Y])}, lambda: {1: X, 2.5: Y, None: X, ("a", 1): Y}, lambda: OrderedDict(x=X),
+    lambda: defaultdict(list, x=X), lambda: Pair(X, Y), lambda: First(X, ["clinic", 1.5]), lambda: First(X, META),
+    lambda: (X, CONSTANT),
 ])  # fmt: skip
-def test_containers_of_plain_keys_are_stacked(make):
+def test_containers_of_plain_keys_and_shared_constants_are_stacked(make):
     assert signature(make()) == signature(make())
     assert hash(signature(make())) == hash(signature(make()))
-
-
-def test_one_constant_is_the_same_for_all():
-    shared = Registered("clinic")
-    assert signature((X, shared)) == signature((Y[:, None].expand(3, 2).float(), shared))
 
 
 def targets(sizes, **more):
@@ -164,57 +150,38 @@ def test_entries_of_several_shapes_are_split_but_are_no_batch():
         split_batch((torch.zeros(3, 2), targets([2, 3, 5])))
 
 
-SHARED = {
-    "tuple": (torch.zeros(2, 3), (torch.zeros(4), torch.zeros(5))),
-    "numbers": (torch.zeros(2, 3), [224, 224]),
-    "text": (torch.zeros(2, 3), ["a", "b"]),
-    "other length": (torch.zeros(2, 3), [torch.zeros(4)] * 3),
-    "layers": (torch.zeros(2, 3), [(torch.zeros(2, 5), torch.zeros(2, 5))] * 2),
-    "inputs and labels": [torch.zeros(2, 3), {"y": torch.zeros(2), "table": torch.zeros(5)}],
-    "one example": (torch.zeros(1, 3), [{"boxes": torch.zeros(1, 4), "image": torch.zeros(())}]),
-}
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_other_containers_are_no_lists_of_examples(name):
-    assert split_rows(SHARED[name]) is None
-    assert pytree.tree_structure(split_batch(SHARED[name]).get(0)) == pytree.tree_structure(SHARED[name])
-
-
-def _write_by_out(x):
-    torch.add(x, 1, out=x)
+@pytest.mark.parametrize("batch", [
+    (torch.zeros(2, 3), (torch.zeros(4), torch.zeros(5))), (torch.zeros(2, 3), [224, 224]), (torch.zeros(2, 3), ["a", "b"]),
+    (torch.zeros(2, 3), [torch.zeros(4)] * 3), (torch.zeros(2, 3), [(torch.zeros(2, 5), torch.zeros(2, 5))] * 2),
+    [torch.zeros(2, 3), {"y": torch.zeros(2), "table": torch.zeros(5)}],
+    (torch.zeros(1, 3), [{"boxes": torch.zeros(1, 4), "image": torch.zeros(())}]),
+], ids=["tuple", "numbers", "text", "other length", "layers", "inputs and labels", "one example"])  # fmt: skip
+def test_other_containers_are_no_lists_of_examples(batch):
+    assert split_rows(batch) is None
+    assert pytree.tree_structure(split_batch(batch).get(0)) == pytree.tree_structure(batch)
 
 
 WRITES = {
-    "in place": lambda x: x.add_(1),
-    "an entry": lambda x: x[0, 0].fill_(7),
-    "data": lambda x: x.data.mul_(3),
-    "detached": lambda x: x.detach().zero_(),
-    "view": lambda x: x.view(-1).sub_(2),
-    "out": _write_by_out,
-    "copied into": lambda x: x.copy_(torch.ones(3, 1, 2)),
-    "array": lambda x: x.numpy().fill(5),
-}
+    "in place": lambda x: x.add_(1), "an entry": lambda x: x[0, 0].fill_(7), "data": lambda x: x.data.mul_(3),
+    "detached": lambda x: x.detach().zero_(), "view": lambda x: x.view(-1).sub_(2), "out": lambda x: torch.add(x, 1, out=x),
+    "copied into": lambda x: x.copy_(torch.ones(3, 1, 2)), "array": lambda x: x.numpy().fill(5),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("name", WRITES)
 def test_writes_to_copies_of_examples_stay_there(name, lazy, monkeypatch):
-    """With the copies on write of torch, and where it has none."""
+    """With the copies on write of torch, which need memory only when a program writes, and where it has none."""
     if not lazy:
         monkeypatch.setattr(examples, "_lazy_clone", torch.Tensor.clone)
+    elif hasattr(torch, "_lazy_clone"):
+        assert torch._C._is_cow_tensor(stack([torch.ones(1, 2)] * 3).copy_leaves()[0])
     stacked = stack([torch.full((1, 2), float(number)) for number in range(1, 4)])
     before, (one,), (other,) = stacked.leaves[0].clone(), stacked.copy_leaves(), stacked.copy_leaves()
     WRITES[name](one)
     assert not torch.equal(one, before)
     assert torch.equal(stacked.leaves[0], before)
     assert torch.equal(other, before)
-
-
-@pytest.mark.skipif(not hasattr(torch, "_lazy_clone"), reason="no copies on write in this version of torch")
-def test_examples_that_privet_stacked_are_copied_when_they_are_written():
-    """A pass reads a batch of images, and only programs that write to them need the memory of a second one."""
-    assert torch._C._is_cow_tensor(stack([torch.ones(1, 2)] * 3).copy_leaves()[0])
 
 
 def test_a_batch_of_the_user_keeps_the_memory_that_its_array_has():

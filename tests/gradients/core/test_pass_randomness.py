@@ -84,8 +84,5 @@ def test_a_seed_source_uses_every_word_once():
     drawn = iter(range(0, 2_000, 2))
     seeds = make_seed_source(lambda size: np.array([next(drawn) for _ in range(size)], dtype=np.uint64))
     assert [seeds() for _ in range(200)] == list(range(200))
-
-
-def test_seeds_of_the_largest_words_are_seeds():
     seeds = make_seed_source(lambda size: np.full(size, 2**64 - 1, dtype=np.uint64))
     assert torch.Generator().manual_seed(seeds()).initial_seed() == 2**63 - 1

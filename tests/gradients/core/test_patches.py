@@ -35,6 +35,7 @@ OF_USERS = {"operators": Operators, "saved tensors": Saving}
 OF_TORCH = {
     "save on cpu": torch.autograd.graph.save_on_cpu, "device": lambda: torch.device("cpu"),
     "anomalies": lambda: torch.autograd.set_detect_anomaly(False),
+    "profiler": lambda: torch.autograd.profiler.profile(record_shapes=True),
 }  # fmt: skip
 
 
@@ -52,30 +53,19 @@ def run(around, inside):
     return found
 
 
-@pytest.mark.parametrize("kind", OF_USERS)
-def test_user_code_inside_a_pass_sees_one_example(kind):
+@pytest.mark.parametrize(("around", "inside"), [
+    *((contextlib.nullcontext, inside) for inside in OF_USERS.values()), (Saving, contextlib.nullcontext),
+])  # fmt: skip
+def test_user_code_inside_a_pass_sees_one_example(around, inside):
     SEEN.items.clear()
-    assert run(contextlib.nullcontext, OF_USERS[kind]).looped == 4
-    assert {len(x) for x in SEEN.items} == {1}
-
-
-def test_hooks_around_a_pass_see_one_example():
-    SEEN.items.clear()
-    assert run(Saving, contextlib.nullcontext).looped == 4
+    assert run(around, inside).looped == 4
     assert {len(x) for x in SEEN.items} == {1}
 
 
 @pytest.mark.parametrize("kind", OF_TORCH)
 def test_what_is_torchs_own_stays_in_the_pass(kind):
     assert run(contextlib.nullcontext, OF_TORCH[kind]).looped == 0
-    assert run(OF_TORCH[kind], contextlib.nullcontext).looped == 0
-
-
-def test_a_profiler_may_run_inside_of_a_pass():
-    def observe():
-        return torch.autograd.profiler.profile(record_shapes=True)
-
-    assert run(contextlib.nullcontext, observe).looped == 0
+    assert kind == "profiler" or run(OF_TORCH[kind], contextlib.nullcontext).looped == 0
 
 
 def test_the_policy_of_a_selective_checkpoint_sees_one_example():
@@ -108,18 +98,39 @@ def test_outside_the_pass_everything_is_allowed_again():
             pytest.fail(str(error))
 
 
-def test_passes_of_several_threads_may_end_in_any_order():
-    first, second = forbid_user_code_on_physical_batch(), forbid_user_code_on_physical_batch()
+@contextlib.contextmanager
+def overlapping(first, second):
+    """Enter two contexts, leave the first for the body, and the second after it, as threads may."""
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    with pytest.raises(UntraceableError, match="enters a mode"):
-        Operators().__enter__()
+    yield
     second.__exit__(None, None, None)
+
+
+def test_passes_of_several_threads_may_end_in_any_order():
+    with (
+        overlapping(forbid_user_code_on_physical_batch(), forbid_user_code_on_physical_batch()),
+        pytest.raises(UntraceableError, match="enters a mode"),
+    ):
+        Operators().__enter__()
     SEEN.items.clear()
     with Operators(), Saving():
         nn.Linear(3, 2)(torch.randn(2, 3)).sum().backward()
     assert SEEN.items
+    seen = []
+    module = compiled(seen)
+    with overlapping(force_eager(), force_eager()):
+        module(torch.ones(1, 2))
+    assert not seen
+    module(torch.ones(1, 2))
+    assert len(seen) == 1
+    begun = []
+    with overlapping(watch(begun, "first"), watch(begun, "second")):
+        run_a_checkpoint()
+    assert begun == ["second"]
+    run_a_checkpoint()
+    assert begun == ["second"]
 
 
 # ---- compiled modules
@@ -143,47 +154,21 @@ def compiled(seen):
     return torch.compile(nn.Linear(2, 1), backend=backend)
 
 
-def test_inside_nothing_is_compiled(way):
-    seen = []
-    module = compiled(seen)
-    with force_eager():
-        module(torch.ones(1, 2))
-    assert not seen
-
-
 @pytest.mark.parametrize("error", [None, ValueError])
 def test_afterwards_modules_are_compiled_again(way, error):
+    """Inside, nothing is."""
     seen = []
     module = compiled(seen)
-    try:
-        with force_eager():
-            if error:
-                raise error
-    except ValueError:
-        pass
-    module(torch.ones(1, 2))
-    assert len(seen) == 1
-
-
-def test_a_stance_of_the_users_comes_back(way):
-    seen = []
-    module = compiled(seen)
-    with torch.compiler.set_stance("force_eager"):
+    with contextlib.suppress(ValueError), force_eager():
+        module(torch.ones(1, 2))
+        if error:
+            raise error
+    assert not seen
+    with torch.compiler.set_stance("force_eager"):  # the user's comes back
         with force_eager():
             pass
         module(torch.ones(1, 2))
     assert not seen
-
-
-def test_passes_that_run_eagerly_may_end_in_any_order():
-    seen = []
-    module, first, second = compiled(seen), force_eager(), force_eager()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    module(torch.ones(1, 2))
-    assert not seen
-    second.__exit__(None, None, None)
     module(torch.ones(1, 2))
     assert len(seen) == 1
 
@@ -213,19 +198,6 @@ def watch(seen, name):
         return lambda part: part()
 
     return patch_recomputation(begin)
-
-
-def test_passes_that_recompute_may_end_in_any_order():
-    seen = []
-    first, second = (watch(seen, name) for name in ("first", "second"))
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    run_a_checkpoint()
-    assert seen == ["second"]
-    second.__exit__(None, None, None)
-    run_a_checkpoint()
-    assert seen == ["second"]
 
 
 def test_a_part_belongs_to_the_pass_of_its_thread():

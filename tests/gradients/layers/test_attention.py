@@ -34,6 +34,31 @@ def test_masks_of_every_shape(mask, own, boolean):
     assert_agrees(model, loss, (x, masks), 1e-10)
 
 
+FEW = {
+    # Each example has its own mask or all share one, in products of two, three and four dimensions, with one row in front.
+    **{f"masks of {lead}": (lead, (*lead, 5, 5), lambda x, mask: attend(x, x.flip(-2), attn_mask=mask))
+       for lead in ((), (1,), (1, 3))},
+    **{f"a mask of keys alone, {lead}": (lead, (5,), lambda x, mask: attend(x, x.flip(-2), attn_mask=mask))
+       for lead in ((), (2,))},
+    # Three dimensions, of which torch takes the first for heads.
+    "groups of heads in front share keys": ((4,), (), lambda x, mask: attend(x, x[:2], enable_gqa=True)),
+}  # fmt: skip
+
+
+def attend(q, keys, **options):
+    return F.scaled_dot_product_attention(q, keys, keys.tanh(), **options).square().sum()[None]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["of an example", "shared"])
+@pytest.mark.parametrize("name", FEW)
+def test_masks_of_examples_with_few_dimensions(name, own):
+    torch.manual_seed(0)
+    lead, shape, call = FEW[name]
+    model, masks = nn.Linear(4, 4).double(), torch.randn(5, *shape, dtype=torch.float64)
+    x = torch.randn(5, *lead, 5, 4, dtype=torch.float64)
+    assert_agrees(model, lambda m, b: call(m(b[0][0]), b[1][0] if own else masks[0]), (x, masks), 1e-10)
+
+
 @pytest.mark.parametrize("options", [{"is_causal": True}, {"scale": 0.3}, {"enable_gqa": True}], ids=str)
 @pytest.mark.parametrize("lead", [(), (1,), (2,), (2, 2)], ids=str)
 def test_options_and_dimensions(options, lead):
@@ -77,46 +102,6 @@ def test_weights_are_dropped_with_their_chance_for_each_example():
     assert len(covered.norms.unique()) == 6
 
 
-@pytest.mark.parametrize("lead", [(), (1,), (1, 3)], ids=str)
-def test_masks_of_examples_with_few_dimensions(lead):
-    """Each example has its own mask, in products of two, three and four dimensions, with one row in front."""
-    torch.manual_seed(0)
-    model, x = nn.Linear(4, 4).double(), torch.randn(5, *lead, 3, 4, dtype=torch.float64)
-    masks = torch.randn(5, *lead, 3, 3, dtype=torch.float64)
-
-    def loss(m, b):
-        q = m(b[0][0])
-        return F.scaled_dot_product_attention(q, q.flip(-2), b[0][0], attn_mask=b[1][0]).square().sum()[None]
-
-    assert_agrees(model, loss, (x, masks), 1e-10)
-
-
-@pytest.mark.parametrize("own", [True, False], ids=["of an example", "shared"])
-@pytest.mark.parametrize("lead", [(), (2,)], ids=str)
-def test_a_mask_of_keys_alone(lead, own):
-    torch.manual_seed(0)
-    model, x = nn.Linear(4, 4).double(), torch.randn(5, *lead, 5, 4, dtype=torch.float64)
-    masks = torch.randn(5, 5, dtype=torch.float64)
-
-    def loss(m, b):
-        q, mask = m(b[0][0]), b[1][0] if own else masks[0]
-        return F.scaled_dot_product_attention(q, q.flip(-2), b[0][0], attn_mask=mask).square().sum()[None]
-
-    assert_agrees(model, loss, (x, masks), 1e-10)
-
-
-def test_groups_of_heads_in_front_share_keys():
-    """Three dimensions, of which torch takes the first for heads."""
-    torch.manual_seed(0)
-    model, x = nn.Linear(4, 4).double(), torch.randn(5, 4, 3, 4, dtype=torch.float64)
-
-    def loss(m, x):
-        q, keys = m(x[0]), x[0, :2]
-        return F.scaled_dot_product_attention(q, keys, keys.tanh(), enable_gqa=True).square().sum()[None]
-
-    assert_agrees(model, loss, x, 1e-10)
-
-
 def test_a_saturated_softmax_rounds_as_torchs_for_one_example():
     """A kernel that is fused subtracts large numbers that are alike, and finds gradients where there are none."""
     torch.manual_seed(0)
@@ -142,14 +127,3 @@ def test_half_of_the_weights_are_dropped():
 
     assert cover(model, loss, x).looped == 0
     assert 0.45 <= float((seen.items[-1] == 0).double().mean()) <= 0.55
-
-
-def test_a_bias_that_torch_broadcasts_is_followed():
-    torch.manual_seed(0)
-    model, x = nn.MultiheadAttention(4, 2, batch_first=True), torch.randn(4, 3, 4)
-    model.in_proj_bias, model.out_proj.bias = nn.Parameter(torch.randn(1, 12)), nn.Parameter(torch.randn(1))
-
-    def loss(m, x):
-        return m(x, x, x, need_weights=False)[0].square().sum((1, 2))
-
-    assert_agrees(model, loss, x)

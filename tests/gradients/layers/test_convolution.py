@@ -13,7 +13,6 @@ from torch.nn import functional as F
 import privet.gradients.layers.convolution.geometry
 from privet.gradients import per_example_gradients
 from privet.gradients.core import norms
-from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.convolution import norms as convolution_norms
 from privet.gradients.layers.convolution.geometry import Geometry
@@ -112,7 +111,7 @@ def test_large_examples_are_put_channels_last_one_at_a_time(monkeypatch):
     assert torch.equal(geometry.patches(some.inputs), expected)
 
 
-@pytest.mark.parametrize("cache", [1, 2000, 1 << 18])
+@pytest.mark.parametrize("cache", [1, 2000])
 @pytest.mark.parametrize("geometry", [*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, *FIRST_LAYERS, ONE_POSITION], ids=str)
 def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatch):
     monkeypatch.setattr(norms, "CACHE", cache)
@@ -123,23 +122,25 @@ def test_norms_gradients_and_sums_are_those_of_torch(geometry, cache, monkeypatc
         assert torch.allclose(form.materialize(), expected, rtol=1e-12, atol=1e-12)
         assert torch.allclose(form.squared_norms(), expected.flatten(1).square().sum(1), rtol=1e-12)
         assert torch.allclose(form.weighted_sum(weights), torch.einsum("b,b...->...", weights, expected), rtol=1e-12, atol=1e-12)
-        assert torch.allclose(form.index_select(index).materialize(), expected[index], rtol=1e-12, atol=1e-12)
-        assert torch.allclose(form.index_select(index).squared_norms(), expected[index].flatten(1).square().sum(1), rtol=1e-12)
+        part, wanted = form.index_select(index), expected[index]
+        assert torch.allclose(part.materialize(), wanted, rtol=1e-12, atol=1e-12)
+        assert torch.allclose(part.squared_norms(), wanted.flatten(1).square().sum(1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("cache", [1, 1 << 18])
 @pytest.mark.parametrize(("geometry", "way"), [
     (geometry, way) for geometry in (*GEOMETRIES, *GROUPED, *OTHER_DIMENSIONS, ONE_POSITION) for way in NORM_METHODS
     if NORM_METHODS[way].cost(make_grad(geometry).shape) < math.inf
 ], ids=str)  # fmt: skip
-def test_every_way_to_measure_gives_the_same_norms(geometry, way, cache, monkeypatch):
-    monkeypatch.setattr(norms, "CACHE", cache)
+def test_every_way_to_measure_gives_the_same_norms(geometry, way, monkeypatch):
     some = make_grad(geometry)
     monkeypatch.setattr(convolution_norms, "cheapest_method", lambda shape: NORM_METHODS[way])
     expected = gradients_of(some).flatten(1).square().sum(1)
-    assert torch.allclose(some.squared_norms(), expected, rtol=5e-4)  # includes the rounding error of 64 terms
-    assert torch.allclose(some.double().squared_norms(), expected, rtol=1e-12)
-    assert (some.squared_norms() >= expected * (1 - 1e-6)).all()
+    for cache in (1, 1 << 18):
+        monkeypatch.setattr(norms, "CACHE", cache)
+        found = some.squared_norms()
+        assert torch.allclose(found, expected, rtol=5e-4)  # includes the rounding error of 64 terms
+        assert torch.allclose(some.double().squared_norms(), expected, rtol=1e-12)
+        assert (found >= expected * (1 - 1e-6)).all()
 
 
 @pytest.mark.parametrize(("geometry", "side", "way", "kept"), [
@@ -200,14 +201,6 @@ def test_images_belong_to_their_example_wherever_they_lie(layer, shape, loss):
     torch.manual_seed(0)
     model, x = layer(), torch.randn(5, *shape)
     assert_agrees(model, loss, x)
-
-
-def test_a_transposed_convolution_whose_output_padding_adds_whole_strides_is_expanded():
-    model, x = nn.ConvTranspose2d(2, 3, 3, dilation=2, output_padding=1), torch.randn(4, 2, 5, 5)
-    tape = record(model, lambda m, x: m(x).square().sum((1, 2, 3)), x)
-    assert isinstance(tape.grads["weight"], DenseGrad)
-    plain = per_example_gradients(model, lambda m, x: m(x).square().sum((1, 2, 3)), x, method="loop")
-    assert torch.allclose(tape.gradients()["weight"], plain["weight"], rtol=1e-4, atol=1e-5)
 
 
 MIXED = {

@@ -1,69 +1,17 @@
 """Embeddings: gradients at equal indices are added before the norm is taken; the padding row has no gradient."""
 
 import cases
-import oracle
 import pytest
 import torch
 from recording import assert_agrees, cover, record
 from torch import nn
 from torch.nn import functional as F
 
-from privet.errors import UnsupportedModelError
-from privet.gradients import per_example_gradients, per_example_norms
-from privet.gradients.core import norms
 from privet.gradients.core.recorder import UntraceableError
-from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 
 
 def squares(model, x):
     return model(x).square().flatten(1).sum(1)
-
-
-def test_equal_indices_add_up_before_they_are_measured():
-    same = EmbeddingGrad(torch.tensor([[2, 2, 2, 2], [0, 1, 2, 3]]), torch.ones(2, 4, 1), 5)
-    assert same.squared_norms().tolist() == pytest.approx([16.0, 4.0])
-
-
-@pytest.mark.parametrize("cache", [1, 100, 1 << 18])
-def test_norms_are_those_of_the_dense_gradients(cache, monkeypatch):
-    monkeypatch.setattr(norms, "CACHE", cache)
-    torch.manual_seed(0)
-    some = EmbeddingGrad(torch.randint(4, (9, 12)), torch.randn(9, 12, 3, dtype=torch.float64), 6)
-    dense = some.materialize()
-    weights = torch.rand(9, dtype=torch.float64)
-    assert torch.allclose(some.squared_norms(), dense.square().sum((1, 2)), rtol=1e-12)
-    assert torch.allclose(some.weighted_sum(weights), torch.einsum("b,bvd->vd", weights, dense), rtol=1e-12)
-
-
-@pytest.mark.parametrize("padding", [2, -3])
-def test_the_padding_row_has_no_gradient(padding):
-    model = nn.Embedding(5, 3, padding_idx=padding)
-    with torch.no_grad():
-        model.weight.fill_(1.0)
-    x = torch.tensor([[2, 2, 1], [2, 2, 2]])
-    found = per_example_gradients(model, squares, x, method="ghost")["weight"]
-    assert not found[:, 2].any()
-    assert per_example_norms(model, squares, x, method="ghost")[1] == 0
-
-
-def test_indices_shared_by_all_examples_are_used_once_by_each():
-    model, order, x = nn.Embedding(4, 3), torch.arange(4)[None], torch.ones(2, 4, 3)
-    tape = record(model, lambda m, x: (x * m(order)).flatten(1).sum(1), x)
-    assert isinstance(tape.grads["weight"], EmbeddingGrad)
-    assert tape.group_norms((("weight",),))[0].tolist() == pytest.approx([12**0.5] * 2)
-
-
-@pytest.mark.parametrize("lookup", [
-    lambda m, x: F.embedding(x, m.weight, max_norm=1.0), lambda m, x: F.embedding_bag(x, m.weight, max_norm=1.0),
-    lambda m, x: F.embedding(x, m.weight * 1.0, max_norm=1.0),
-])  # fmt: skip
-@pytest.mark.parametrize("method", ["auto", "ghost"])
-def test_a_table_that_would_be_written_to_is_refused_and_left_alone(lookup, method):
-    model = nn.Embedding(5, 3)
-    before = model.weight.detach().clone()
-    with pytest.raises(UnsupportedModelError, match="max_norm"):
-        per_example_gradients(model, lambda m, x: lookup(m, x).flatten(1).sum(1), torch.tensor([[1, 2], [1, 1]]), method=method)
-    assert torch.equal(model.weight, before)
 
 
 @pytest.mark.parametrize("lookup", [
@@ -85,15 +33,8 @@ def test_gradients_that_are_divided_by_counts_go_one_example_at_a_time(lookup):
 def test_a_table_of_each_examples_own_is_followed_through_its_rows():
     """Rows of a table that is combined with an example's values belong to that example."""
     torch.manual_seed(0)
-    model, x = (
-        cases.Bare(lambda m, x: F.embedding(torch.tensor([[0, 2, 2]]), x[0, :, None] * m.table), table=(5, 3)),
-        torch.randn(4, 5),
-    )
-
-    def loss(m, x):
-        return m(x).square().sum((1, 2))
-
-    assert_agrees(model, loss, x, 1e-6)
+    model = cases.Bare(lambda m, x: F.embedding(torch.tensor([[0, 2, 2]]), x[0, :, None] * m.table), table=(5, 3))
+    assert_agrees(model, squares, torch.randn(4, 5), 1e-6)
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -116,15 +57,11 @@ def test_indices_out_of_range_contribute_nothing(method, dtype):
     assert (found > 0).tolist() == [True, False, True, False]
 
 
-def test_negative_indices_count_from_the_end():
-    model, words = nn.Embedding(10, 3), torch.tensor([[1, -1], [9, -10]])
-
-    def loss(m, x):
-        return m.weight[x].sin().sum((1, 2))
-
-    covered = cover(model, loss, words, skip_errors=True)
-    assert covered.looped == 0
-    assert oracle.relative_error_per_example(covered.gradients, oracle.plain_gradients(model, loss, words)) <= 1e-5
+def test_negative_indices_count_from_the_end_and_tokens_of_inference_mode_are_looked_up():
+    with torch.inference_mode():
+        words = torch.tensor([[1, -1], [9, -10]])
+    assert_agrees(nn.Embedding(10, 3), lambda m, x: m.weight[x].sin().sum((1, 2)), words.clone())
+    assert (cover(nn.Embedding(20, 3), squares, words.abs()).norms > 0).all()
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
@@ -141,9 +78,3 @@ def test_indices_that_are_overwritten_after_the_look_up_are_an_error_of_their_ex
     batch = torch.tensor([[1, 2], [3, 4], [0, 1]]), torch.tensor([0.0, 5.0, 0.0])
     found = cover(nn.Embedding(5, 3), loss, batch, method, skip_errors=True).norms
     assert (found > 0).tolist() == [True, False, True]
-
-
-def test_tokens_from_inference_mode_are_looked_up():
-    with torch.inference_mode():
-        words = torch.tensor([[1, 2], [3, 4]])
-    assert (cover(nn.Embedding(5, 3), squares, words).norms > 0).all()

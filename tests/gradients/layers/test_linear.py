@@ -5,7 +5,6 @@ import pytest
 import torch
 from recording import assert_agrees, record
 from torch import nn
-from torch.nn import functional as F
 
 from privet.gradients.core import norms, per_example
 from privet.gradients.core.per_example import DenseGrad
@@ -34,13 +33,6 @@ def test_norms_are_those_of_the_materialised_gradients(positions, d, p, cache, m
     assert torch.allclose(some.materialize().double(), gradients, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("d", "p"), [(5, 9), (9, 5)])
-def test_the_weighted_sum_does_not_depend_on_which_factor_carries_the_weights(d, p):
-    some, weights = make_grad(3, d, p), torch.rand(6, dtype=torch.float64)
-    expected = torch.einsum("b,btp,btd->pd", weights, some.gradients.double(), some.inputs.double())
-    assert torch.allclose(some.weighted_sum(weights).double(), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("rows", [63, 64, 192])
 @pytest.mark.parametrize("examples", [1, 2, 8, 9])
 def test_a_sum_of_few_terms_is_the_same_in_blocks_of_rows(examples, rows, monkeypatch):
@@ -61,15 +53,6 @@ def test_gradients_are_kept_where_they_are_no_larger_than_their_factors_for_any_
     assert isinstance(recorded(40, 5, 6, examples), DenseGrad)
     monkeypatch.setattr(linear, "KEEP", 0)
     assert isinstance(recorded(40, 5, 6, examples), LinearGrad)
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (1, 4)], ids=str)
-def test_biases_that_torch_broadcasts_are_followed(shape):
-    """As many examples as outputs."""
-    torch.manual_seed(0)
-    model = cases.Bare(lambda m, x: F.linear(x, m.weight, m.bias), weight=(4, 3), bias=shape)
-    x = torch.randn(4, 3)
-    assert_agrees(model, cases.energy, (x,))
 
 
 @pytest.mark.parametrize("size", [1e5, 40.0])
@@ -110,3 +93,9 @@ def test_few_positions_are_measured_without_forming_a_gradient(monkeypatch):
     monkeypatch.setattr(LinearGrad, "materialize", never)
     some.squared_norms()
     make_grad(1, 30, 20).squared_norms()
+
+
+@pytest.mark.parametrize("name", ["linear with a bias of shape (1, 5)", "addmm with a bias of shape (1, 5)"])
+def test_biases_that_torch_broadcasts_need_no_loop(name):
+    (case,) = cases.by_name(name)
+    assert_agrees(case.model(), case.loss, case.batch(5))

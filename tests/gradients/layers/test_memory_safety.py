@@ -3,18 +3,20 @@
 Models compute in float64: two computations of one number may be rounded otherwise.
 """
 
+from functools import partial
+
 import pytest
 import torch
+from recording import assert_same_as_the_loop
 from torch import nn
 from torch.nn import functional as F
 
-import privet
 from privet.clipping import Flat
 from privet.federated import LocalSteps, Round, Simulation
-from privet.gradients import per_example_gradients
+from privet.gradients import per_example_gradients, trainable
+from privet.gradients.core.examples import split_batch
+from privet.gradients.engine import Clipper, Engine
 from privet.gradients.layers.memory_safety import REPLACED
-from privet.noise import Gaussian
-from privet.sampling import FullBatch
 from rounding import assert_equal_up_to_rounding
 
 WIDE = Flat(1e6)
@@ -43,10 +45,12 @@ def _filled_in_place(m, b):
     return torch.stack([h.clone().index_fill_(0, i, h[0, 0].detach()) for h, i in zip(_hidden(m, b), b["index"], strict=True)])
 
 
-def _ctc(m, b):
+def _ctc(m, b, padding=0):
+    """What pads targets, behind their length, is not looked at."""
     scores = _hidden(m, b).log_softmax(-1).transpose(0, 1).repeat(4, 1, 1)
-    lengths = torch.tensor([4 * PLACES])
-    return F.ctc_loss(scores, b["index"] + 1, lengths, torch.tensor([2]), reduction="none")[:, None]
+    targets = F.pad(b["index"] + 1, (0, 2), value=padding)
+    lengths = tuple if padding else torch.tensor
+    return F.ctc_loss(scores, targets, lengths([4 * PLACES]), lengths([2]), reduction="none")[:, None]
 
 
 def _sampled(mode, padding):
@@ -89,58 +93,36 @@ def losses(program):
     return lambda m, b: program(m, b).square().flatten(1).sum(1)
 
 
-def without(batch, example):
-    keep = [i for i in range(EXAMPLES) if i != example]
-    return {name: each[keep] for name, each in batch.items()}
-
-
 @pytest.mark.parametrize("name", [*BY_INDEX, *BY_PLACE])
 def test_what_is_in_range_is_computed_as_by_the_loop(name):
     torch.manual_seed(1)
-    model, loss = Net(), losses({**BY_INDEX, **BY_PLACE}[name])
-    expected = per_example_gradients(model, loss, data(), method="loop")
-    found = per_example_gradients(model, loss, data(), method="auto")
-    for key in expected:
-        assert_equal_up_to_rounding(found[key], expected[key])
+    assert_same_as_the_loop(Net(), losses({**BY_INDEX, **BY_PLACE}[name]), data())
 
 
-def test_negative_indices_that_torch_allows_count_from_the_end():
+def test_negative_indices_that_torch_allows_count_from_the_end_and_padding_of_targets_is_not_looked_at():
     torch.manual_seed(1)
     model, batch = Net(), data()
+    expected = per_example_gradients(model, losses(_ctc), batch, method="loop")
+    for method in ("loop", "auto"):
+        found = per_example_gradients(model, losses(partial(_ctc, padding=-100)), batch, method=method)
+        assert_equal_up_to_rounding(found, expected)
     batch["index"] -= PLACES
-    expected = per_example_gradients(model, losses(_filled), batch, method="loop")
-    for key, each in per_example_gradients(model, losses(_filled), batch, method="auto").items():
-        assert_equal_up_to_rounding(each, expected[key])
-
-
-class Examples(torch.utils.data.Dataset):
-    def __init__(self, batch):
-        self.batch = batch
-
-    def __len__(self):
-        return len(self.batch["x"])
-
-    def __getitem__(self, index):
-        return {name: each[index] for name, each in self.batch.items()}
+    assert_same_as_the_loop(model, losses(_filled), batch)
 
 
 def sum_of(program, batch, method):
-    """The noise-free sum of a training: public functions raise the error of an example, which contributes zero there."""
+    """The clipped sum of a training: public functions raise the error of an example, which contributes zero there."""
     torch.manual_seed(1)
-    model, examples = Net(), len(batch["x"])
-    plan = privet.Plan(
-        examples=examples, sampling=FullBatch(), steps=1, delta=1e-6, clipping=WIDE, noise=Gaussian(0.0, non_private=True)
-    )  # fmt: skip
-    before = [each.detach().clone() for each in model.parameters()]
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    privet.Training(plan, model, losses(program), optimizer, Examples(batch), method=method).run()
-    return [(one - other.detach()) * plan.divisor for one, other in zip(before, model.parameters(), strict=True)]
+    model = Net()
+    engine = Engine(model, losses(program), trainable(model), method, skip_errors=True)
+    return engine.clipped_sum(split_batch(batch), Clipper.of(engine.parameters, WIDE)).sums
 
 
-def assert_contributes_zero(program, batch, method):
-    """Example 2 contributes zero, and the others as without it."""
-    found, expected = sum_of(program, batch, method), sum_of(program, without(batch, 2), method)
-    assert any(each.any() for each in expected)
+def assert_contributes_zero(program, batch, method, examples=(2,)):
+    """Some examples contribute zero, and the others as without them."""
+    rest = {name: each[[i for i in range(EXAMPLES) if i not in examples]] for name, each in batch.items()}
+    found, expected = (sum_of(program, each, method) for each in (batch, rest))
+    assert any(each.any() for each in expected.values())
     assert_equal_up_to_rounding(found, expected)
 
 
@@ -158,6 +140,7 @@ def test_an_index_out_of_range_is_an_error_of_its_example(name, index, method):
 @pytest.mark.parametrize("name", BY_PLACE)
 def test_a_coordinate_that_is_no_number_is_an_error_of_its_example(name, method):
     batch = data()
+    batch["grid"][2] = 0.1  # which is in the image
     batch["grid"][2, 1, 0] = torch.nan
     assert_contributes_zero(BY_PLACE[name], batch, method)
 
@@ -192,16 +175,13 @@ def test_memory_that_nobody_wrote_is_zero(name, method):
     torch.manual_seed(1)
     model, batch = Net(), data()
     expected = per_example_gradients(model, _unfilled(torch.zeros_like), batch, method=method)
-    for key, each in per_example_gradients(model, _unfilled(NEW[name]), batch, method=method).items():
-        assert_equal_up_to_rounding(each, expected[key])
+    assert_equal_up_to_rounding(per_example_gradients(model, _unfilled(NEW[name]), batch, method=method), expected)
 
 
 def test_windows_that_begin_behind_their_example_show_no_other():
     batch = data()
     batch["index"][1:4, 0] = PLACES
-    rest = {name: torch.cat([each[:1], each[4:]]) for name, each in batch.items()}
-    found, expected = (sum_of(BY_INDEX["window"], each, "auto") for each in (batch, rest))
-    assert_equal_up_to_rounding(found, expected)
+    assert_contributes_zero(BY_INDEX["window"], batch, "auto", (1, 2, 3))
 
 
 @pytest.mark.parametrize("far", [1e9, -1e38, torch.inf])
@@ -211,24 +191,6 @@ def test_coordinates_far_outside_an_image_are_padding(padding, far):
     sample = REPLACED[F.grid_sample]
     expected = F.grid_sample(image, near if far > 0 else -near, "bilinear", padding, align_corners=False)
     assert_equal_up_to_rounding(sample(image, near * far, "bilinear", padding, align_corners=False), expected)
-
-
-def test_classes_behind_the_length_of_a_target_are_not_looked_at():
-    torch.manual_seed(1)
-    model, batch = Net(), data()
-    expected = per_example_gradients(model, losses(_padded_ctc(0)), batch, method="loop")
-    for method in ("loop", "auto"):
-        for key, each in per_example_gradients(model, losses(_padded_ctc(-100)), batch, method=method).items():
-            assert_equal_up_to_rounding(each, expected[key])
-
-
-def _padded_ctc(padding):
-    def ctc(m, b):
-        scores = _hidden(m, b).log_softmax(-1).transpose(0, 1).repeat(4, 1, 1)
-        targets = F.pad(b["index"] + 1, (0, 2), value=padding)
-        return F.ctc_loss(scores, targets, (4 * PLACES,), (2,), reduction="none")[:, None]
-
-    return ctc
 
 
 @pytest.mark.parametrize("index", [-1, 5, 9])
@@ -246,5 +208,4 @@ def test_a_client_s_index_out_of_range_reads_no_other_client(index):
         simulation.gather(told, torch.tensor(cohort).numpy()).tensors for cohort in ([0, 1, 2, 3, 4], [0, 1, 3, 4])
     )
     assert simulation.vectorised
-    for key in expected:
-        assert_equal_up_to_rounding(found[key], expected[key])
+    assert_equal_up_to_rounding(found, expected)

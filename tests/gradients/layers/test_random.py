@@ -2,6 +2,7 @@
 
 import itertools
 
+import cases
 import numpy as np
 import pytest
 import torch
@@ -115,6 +116,18 @@ def test_without_chance_nothing_is_drawn_or_everything_is_dropped():
     assert not drawn(lambda x: F.dropout(x + 1, 1.0), 3)[0].any()
 
 
+def test_values_beside_chances_are_torchs_and_bounds_are_each_examples_own():
+    own = drawn(lambda x: F.alpha_dropout(x + 2, 0.3, training=True), 5)[0]
+    plain = F.alpha_dropout(torch.full((5, 50), 2.0), 0.3, training=True)
+    assert torch.allclose(own.unique(), plain.unique(), rtol=1e-5)
+    assert (drawn(lambda x: F.rrelu(x + 2, training=True), 3)[0] == 2).all()
+    assert (drawn(lambda x: F.rrelu(x - 2), 3)[0] == F.rrelu(torch.tensor(-2.0))).all()
+    bounds, model = torch.tensor([[2.0], [1000.0]]), nn.Linear(1, 1)
+    covered = cover(model, lambda m, x: m(x)[:, 0] * torch.randint(x[0, 0].long(), (50,)).max(), bounds)
+    assert covered.gradients["bias"][0] == 1
+    assert 100 < covered.gradients["bias"][1] < 1000
+
+
 OPTIONS = {
     "plain": {}, "scale": {"scale": 0.3}, "causal": {"is_causal": True}, "keys of groups": {"enable_gqa": True},
     "bool": {"attn_mask": torch.tensor([[True, False, True], [True, True, True], [False, True, True]])},
@@ -143,17 +156,6 @@ def test_a_position_that_sees_nothing_leaves_the_gradients_of_others_finite():
         return F.scaled_dot_product_attention(m(x), x, x, attn_mask=mask, dropout_p=0.1)[:, 1:].sum((1, 2))
 
     assert cover(model, loss, x, "auto").norms.isfinite().all()
-
-
-def test_alpha_dropout_gives_torchs_values():
-    own = drawn(lambda x: F.alpha_dropout(x + 2, 0.3, training=True), 5)[0]
-    plain = F.alpha_dropout(torch.full((5, 50), 2.0), 0.3, training=True)
-    assert torch.allclose(own.unique(), plain.unique(), rtol=1e-5)
-
-
-def test_positive_numbers_pass_a_rectifier_with_random_slopes():
-    assert (drawn(lambda x: F.rrelu(x + 2, training=True), 3)[0] == 2).all()
-    assert (drawn(lambda x: F.rrelu(x - 2), 3)[0] == F.rrelu(torch.tensor(-2.0))).all()
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -256,25 +258,13 @@ def test_numbers_under_a_seed_of_the_users_are_each_examples_own(kind, forked):
 def test_normal_numbers_are_constants_as_in_torch(method):
     """A policy's gradient would vanish if it reached the mean through the sample, too."""
 
-    class Policy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mean, self.log_scale = nn.Linear(3, 1), nn.Parameter(torch.zeros(()))
+    def policy(m, x):
+        mean = x @ m.weight
+        drawn = torch.normal(mean, m.log_scale.exp())
+        return (drawn + torch.normal(mean, 1.0)).sum(1) + 2 * mean[:, 0]
 
-        def forward(self, x):
-            mean = self.mean(x)
-            drawn = torch.normal(mean, self.log_scale.exp())
-            return (drawn + torch.normal(mean, 1.0)).sum(1) + 2 * mean[:, 0]
-
-    model, x = Policy(), torch.randn(4, 3)
-    covered = cover(model, lambda m, x: m(x), x, method)
-    assert torch.equal(covered.gradients["mean.weight"], 2 * x[:, None])
+    x = torch.randn(4, 3)
+    covered = cover(cases.Bare(policy, weight=(3, 1), log_scale=()), lambda m, x: m(x), x, method)
+    assert torch.equal(covered.gradients["weight"], 2 * x[..., None])
     assert not covered.gradients["log_scale"].any()
     assert covered.looped == (4 if method == "loop" else 0)
-
-
-def test_integers_are_drawn_below_each_examples_own_bound():
-    bounds, model = torch.tensor([[2.0], [1000.0]]), nn.Linear(1, 1)
-    covered = cover(model, lambda m, x: m(x)[:, 0] * torch.randint(x[0, 0].long(), (50,)).max(), bounds)
-    assert covered.gradients["bias"][0] == 1
-    assert 100 < covered.gradients["bias"][1] < 1000

@@ -51,8 +51,9 @@ def assert_same(found, expected):
 
 
 @KINDS
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("options", [{}, cases.DEEP, {"bias": False, "num_layers": 3}], ids=str)
+@pytest.mark.parametrize(("options", "batch_first"), [
+    ({}, True), (cases.DEEP, False), ({"bias": False, "num_layers": 3}, True),
+], ids=str)  # fmt: skip
 def test_outputs_and_states_are_those_of_the_plain_module(kind, options, batch_first):
     model, x = layer(kind, batch_first=batch_first, **options), numbers(5, 7, 6)
 
@@ -72,18 +73,6 @@ def test_outputs_and_states_are_those_of_the_plain_module(kind, options, batch_f
         for length in lengths.unique():  # one pass for each group of equal lengths
             same = lengths == length
             assert_same(within_a_pass(model, run, (x[same], lengths[same])), expected[same])
-
-
-@pytest.mark.parametrize("kind", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])
-def test_cells_return_what_the_plain_cell_returns(kind):
-    cell, x = kind(6, 4).double(), numbers(5, 6)
-
-    def run(m, x):
-        found = m(x)
-        assert isinstance(found, tuple) == (kind is nn.LSTMCell)
-        return torch.cat(found, 1) if isinstance(found, tuple) else found
-
-    assert_same(within_a_pass(cell, run, (x,)), run(cell, x))
 
 
 def _by_name(m, x, **options):
@@ -108,13 +97,6 @@ def test_named_arguments_are_understood(loss):
     """They use the loop; modules pass no keyword arguments."""
     model, batch = layer(nn.GRU), (numbers(5, 7, 6), LENGTHS)
     assert_agrees(model, loss, batch, 1e-10, looped=5)
-
-
-def test_lengths_that_differ_make_groups_and_nothing_else_does():
-    model, x = layer(nn.GRU), numbers(5, 7, 6)
-    assert cover(model, packed_loss, (x, LENGTHS)).groups == 4
-    assert cover(model, packed_loss, (x, torch.full((5,), 3))).groups == 1
-    assert cover(model, padded_loss, (x,)).groups == 1
 
 
 @pytest.mark.parametrize("length", [0, -1, 8])
@@ -171,6 +153,12 @@ class FromTrained(nn.Module):
 def test_examples_are_their_own_however_a_layer_is_called(model, loss):
     model, batch = model(), (numbers(7, 7, 6), torch.tensor([3, 7, 1, 7, 4, 7, 3]))
     assert_agrees(model, loss, batch, 1e-10)
+
+
+def test_lengths_that_differ_make_groups_and_nothing_else_does():
+    model, x = layer(nn.GRU), numbers(5, 7, 6)
+    assert cover(model, packed_loss, (x, LENGTHS)).groups == 4
+    assert cover(model, packed_loss, (x, torch.full((5,), 3))).groups == cover(model, padded_loss, (x,)).groups == 1
 
 
 @KINDS

@@ -4,13 +4,13 @@ import contextlib
 
 import pytest
 import torch
+from recording import assert_same_as_the_loop, shift
 from torch import distributions, nn
 from torch.nn import functional as F
 
 from privet.clipping import Flat
 from privet.errors import PrivetError
-from privet.gradients import clipped_sum, per_example_gradients
-from rounding import assert_equal_up_to_rounding
+from privet.gradients import per_example_gradients
 
 BOUND = 0.03
 
@@ -78,11 +78,14 @@ LOSSES = {
     "classes": _by_error(lambda m, x: F.cross_entropy(m.layer(x), (x[:, 0] > 50).long() * 7, reduction="none"), Exception),
     "control flow": _by_error(lambda m, x: 1 / float(x.abs().max() < 100), Exception),
     "any exception": _by_error(lambda m, x: 1 / float(x.abs().max() < 100), BaseException),
+    "distribution": _by_error(
+        lambda m, x: -distributions.Normal(m.layer(x)[:, 0], 100 - x[:, 0]).log_prob(torch.ones(())), ValueError),
+    "no matrix": _by_error(lambda m, x: torch.linalg.cholesky(x).sum(1), RuntimeError),  # an error of all examples
     "text": _by_error(lambda m, x: len(repr(x)), Exception),
     "suppressed": _suppressed,
     "finally": _in_finally,
     "property": _by_property,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
@@ -91,32 +94,14 @@ def test_a_caught_error_of_one_example_leaves_the_others_on_their_path(loss, met
     torch.manual_seed(0)
     model, x = (Descriptor if loss is _by_property else Net)(), torch.rand(5, 3)
     x[2] = 200.0
-    rest = torch.cat([x[:2], x[3:]])
-    whole, without = (clipped_sum(model, loss, batch, Flat(BOUND), method=method).tensors for batch in (x, rest))
-    assert sum(float((whole[name] - without[name]).square().sum()) for name in whole) ** 0.5 <= BOUND * 1.0001
+    assert shift(model, loss, x, Flat(BOUND), 2, method=method) <= BOUND * 1.0001
     found, expected = (per_example_gradients(model, loss, x, method=each) for each in (method, "loop"))
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_given_up_for_one_example_is_not_caught_either():
-    torch.manual_seed(0)
-    model, x = Net(), torch.rand(1, 3)
-    found, expected = (per_example_gradients(model, LOSSES["text"], x, method=method) for method in ("auto", "loop"))
-    assert_equal_up_to_rounding(found, expected)
-
-
-def test_a_caught_error_that_all_examples_share_costs_no_example_its_contribution():
-    def loss(m, x):
-        try:
-            return torch.linalg.cholesky(x).sum(1)  # of no matrix
-        except RuntimeError:
-            return m.layer(x).square().sum(1)
-
-    model, x = Net(), torch.rand(5, 3)
-    expected = per_example_gradients(model, lambda m, x: m.layer(x).square().sum(1), x)
-    found = per_example_gradients(model, loss, x)
-    assert_equal_up_to_rounding(found, expected)
+    assert_same_as_the_loop(Net(), LOSSES["text"], torch.rand(1, 3))
 
 
 @pytest.mark.parametrize("error", [RuntimeError("other"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
@@ -128,19 +113,6 @@ def test_what_user_code_raises_itself_is_raised(error):
         per_example_gradients(Net(), loss, torch.rand(5, 3))
 
 
-def test_validation_by_distributions_is_of_one_example():
-    def loss(m, x):
-        try:
-            return -distributions.Normal(m.layer(x)[:, 0], x[:, 0]).log_prob(torch.ones(()))
-        except ValueError:
-            return m.layer(x).square().sum(1)
-
-    model, x = Net(), torch.rand(5, 3) + 0.1
-    x[2, 0] = -1.0
-    found, expected = (per_example_gradients(model, loss, x, method=method) for method in ("auto", "loop"))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_text_of_a_tensor_is_not_that_of_all_examples():
     def loss(m, x):
         return m.layer(x).square().sum(1) * (1.0 if "200" in f"{x}" else 2.0) * float(f"{x.sum():.3f}")
@@ -150,5 +122,4 @@ def test_text_of_a_tensor_is_not_that_of_all_examples():
     x[2] = 200.0
     with pytest.raises(PrivetError):
         per_example_gradients(model, loss, x, method="ghost")
-    found, expected = (per_example_gradients(model, loss, x, method=method) for method in ("auto", "loop"))
-    assert_equal_up_to_rounding(found, expected)
+    assert_same_as_the_loop(model, loss, x)

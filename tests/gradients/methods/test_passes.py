@@ -65,21 +65,7 @@ def test_skipping_errors_does_not_permit_writes_to_the_model():
         cover(model, loss, torch.randn(3, 3))
 
 
-def test_hooks_on_gradients_see_one_example():
-    model, x = nn.Linear(3, 2), torch.randn(4, 3)
-    sizes = Seen()
-    handle = model.register_full_backward_hook(lambda module, into, out: sizes(len(out[0])))
-    assert cover(model, lambda m, x: m(x).sum(1), x).looped == 4
-    handle.remove()
-    assert set(sizes.items) == {1}
-
-
-def test_an_empty_batch_has_no_pass():
-    covered = cover(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.zeros(0, 3))
-    assert (covered.groups, covered.looped, len(covered.norms)) == (0, 0, 0)
-
-
-def drawn(loss, x, before=lambda m, x: None):
+def drawn(loss, x, before):
     """Return each example's first draw in every pass that it took part in and that came so far, by its mark x[i, 0]."""
     seen = Seen()
 
@@ -111,29 +97,30 @@ def go_alone(m, x, first):
     return m(x).sum(1) * random.random()
 
 
-@pytest.mark.parametrize(("loss", "groups", "looped"), [(write_into_new_tensors, 1, 0), (go_in_groups, 2, 0), (go_alone, 0, 4)])
-def test_an_example_draws_the_same_in_every_pass(loss, groups, looped):
+def write_before(m, x):
+    write_into_new_tensors(m, x, 1.0)
+
+
+@pytest.mark.parametrize(("loss", "before", "groups", "looped", "times"), [
+    (write_into_new_tensors, None, 1, 0, 2), (go_in_groups, None, 2, 0, 2), (go_alone, None, 0, 4, 3),
+    # The first ends before anything is drawn. If the second was given up for what it drew, new draws would have another law.
+    (go_in_groups, write_before, 2, 0, 2), (go_alone, write_before, 0, 4, 2),
+])  # fmt: skip
+def test_an_example_draws_the_same_in_every_pass(loss, before, groups, looped, times):
     """The split into passes does not depend on draws, so a repeated pass repeats its draws."""
-    covered, found = drawn(loss, torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]]))
+    covered, found = drawn(loss, torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]]), before or (lambda m, x: None))
     assert (covered.groups, covered.looped) == (groups, looped)
-    assert [len(values) for values in found.values()] == [3 if looped else 2] * 4
+    assert [len(values) for values in found.values()] == [times] * 4
     assert all(len(set(values)) == 1 for values in found.values())
     assert len({values[0] for values in found.values()}) == 4
 
 
-@pytest.mark.parametrize(("loss", "groups", "looped"), [(go_in_groups, 2, 0), (go_alone, 0, 4)])
-def test_an_example_draws_again_what_a_second_attempt_drew(loss, groups, looped):
-    """The first ends before anything is drawn. If the second was given up for what it drew, new draws would have another law."""
-    x = torch.tensor([[1.0, 2, 3], [2, 2, 3], [3, 5, 6], [4, 8, 9]])
-    covered, found = drawn(loss, x, before=lambda m, x: write_into_new_tensors(m, x, 1.0))
-    assert (covered.groups, covered.looped) == (groups, looped)
-    assert [len(values) for values in found.values()] == [2] * 4
-    assert all(len(set(values)) == 1 for values in found.values())
-    assert len({values[0] for values in found.values()}) == 4
-
-
-def test_hooks_on_parameters_see_one_example():
-    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+def test_hooks_on_gradients_and_on_parameters_see_one_example():
+    model, x, sizes = nn.Linear(3, 2), torch.randn(4, 3), Seen()
+    handle = model.register_full_backward_hook(lambda module, into, out: sizes(len(out[0])))
+    assert cover(model, lambda m, x: m(x).sum(1), x).looped == 4
+    handle.remove()
+    assert set(sizes.items) == {1}
     handle = model.bias.register_hook(lambda gradient: gradient / gradient.norm())
     covered = cover(model, lambda m, x: m(x).sum(1), x)
     handle.remove()

@@ -118,16 +118,20 @@ def test_losses_of_single_examples_are_not(loss):
     assert not refused(loss)
 
 
-def test_a_program_for_one_example_cannot_be_changed_by_a_batch():
-    def loss(m, b):
+def test_one_example_has_no_neighbours_and_a_program_for_one_cannot_be_changed_by_a_batch():
+    def of_one(m, b):
         (label,) = b[1].tolist()
         return -m(b[0]).log_softmax(1)[:, label]
 
-    assert not refused(loss)
-
-
-def test_one_example_has_no_neighbours():
+    assert not refused(of_one)
     assert not refused(contrast, examples=1)
+
+
+def test_what_parameters_of_zero_hide_is_found():
+    model = nn.Linear(4, 3)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    assert refused(lambda m, b: (m(b[0]) - m(b[0]).mean(0)).sum(1) + m(b[0])[:, 0], model)
 
 
 def test_dropout_within_one_call_is_off_inside_and_as_it_was_outside():
@@ -136,10 +140,3 @@ def test_dropout_within_one_call_is_off_inside_and_as_it_was_outside():
         assert [layer.dropout for layer in model[:2]] == [0.0, 0.0]
         raise ZeroDivisionError
     assert [model[0].dropout, model[1].dropout, model[2].p] == [0.3, 0.4, 0.5]
-
-
-def test_what_parameters_of_zero_hide_is_found():
-    model = nn.Linear(4, 3)
-    for parameter in model.parameters():
-        nn.init.zeros_(parameter)
-    assert refused(lambda m, b: (m(b[0]) - m(b[0]).mean(0)).sum(1) + m(b[0])[:, 0], model)

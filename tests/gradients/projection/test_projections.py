@@ -7,6 +7,7 @@ import numpy as np
 import oracle
 import pytest
 import torch
+from recording import shift
 from scipy import stats
 from torch import nn
 from torch.nn import functional as F
@@ -45,10 +46,6 @@ def sums_by_hand(gradients, rule, directions, parameters):
     return {name: oracle.SHRINK * torch.einsum("b,b...->...", rule.rule.weight(norms), g) for name, g in gradients.items()}
 
 
-def a_past(model):
-    return [(0.6, {name: p.detach() + 0.1 * torch.randn_like(p) for name, p in trainable(model).items()})]
-
-
 # Directions -----------------------------------------------------------------------------------------------------------
 
 
@@ -73,64 +70,51 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
 # Sums -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [None, 2])
-@pytest.mark.parametrize("rule", [Projected(Flat(0.3), 12), Projected(Automatic(2.0, 0.1), 25)], ids=str)
+@pytest.mark.parametrize(("rule", "size"), [(Projected(Flat(0.3), 12), None), (Projected(Automatic(2.0, 0.1), 25), 2)], ids=str)
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer", "tied head", "group norm"), ids=str)
 def test_sums_are_weighted_by_the_estimates(case, rule, size):
-    model, batch, directions = case.model(torch.float64), case.batch(5, torch.float64), Directions()
-    expected = sums_by_hand(oracle.plain_gradients(model, case.loss, batch), rule, directions, trainable(model))
-    found = clipped_sum(model, case.loss, batch, rule, directions=directions, physical_batch_size=size)
-    assert oracle.relative_error(found.tensors, expected) <= 1e-10
-    assert found.sensitivity == rule.rule.sensitivity
-    assert not any(value.requires_grad for value in found.tensors.values())
-    assert all(parameter.grad is None for parameter in model.parameters())
+    """At present parameters, and at past ones too. Directions in physical batches of any size are the same."""
+    known, directions = oracle.reference(case, torch.float64), Directions()
+    model, batch, parameters = known.model, known.batch, trainable(known.model)
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    past, other = {name: p + 0.1 * torch.randn_like(p) for name, p in before.items()}, case.model(torch.float64)
+    other.load_state_dict({**other.state_dict(), **past})
+    earlier = oracle.plain_gradients(other, case.loss, batch)
+    for gradients, sets in (
+        (known.expected, ()), ({name: g + 0.6 * earlier[name] for name, g in known.expected.items()}, [(0.6, past)]),
+    ):  # fmt: skip
+        expected = sums_by_hand(gradients, rule, directions, parameters)
+        found = clipped_sum(model, case.loss, batch, rule, directions=directions, physical_batch_size=size, past=sets)
+        assert oracle.relative_error(found.tensors, expected) <= 1e-10
+        assert found.sensitivity == rule.rule.sensitivity
+        assert not any(value.requires_grad for value in found.tensors.values())
+    assert all(p.grad is None and torch.equal(p, before[name]) for name, p in parameters.items())
 
 
 @pytest.mark.parametrize("block", [1, 3])
 def test_directions_of_a_large_model_are_drawn_in_blocks(block, monkeypatch):
-    (case,) = cases.by_name("mlp")
-    model, batch, rule = case.model(torch.float64), case.batch(5, torch.float64), Projected(Flat(0.3), 11)
-    whole = clipped_sum(model, case.loss, batch, rule, directions=Directions(WORDS))
-    size = sum(parameter.numel() for parameter in model.parameters())
+    known = oracle.reference(cases.by_name("mlp")[0], torch.float64)
+    arguments = known.model, known.case.loss, known.batch, Projected(Flat(0.3), 11)
+    whole = clipped_sum(*arguments, directions=Directions(WORDS))
+    size = sum(parameter.numel() for parameter in known.model.parameters())
     monkeypatch.setattr(module_of_directions, "_AT_ONCE", block * size)
-    blocks = clipped_sum(model, case.loss, batch, rule, directions=Directions(WORDS))
-    assert oracle.relative_error(blocks.tensors, whole.tensors) <= 1e-10
-
-
-def test_gradients_at_past_sets_are_estimated_and_summed_together():
-    (case,) = cases.by_name("transformer")
-    model, batch, directions = case.model(torch.float64), case.batch(5, torch.float64), Directions()
-    past, rule = a_past(model), Projected(Flat(0.3), 11)
-    gradients = oracle.plain_gradients(model, case.loss, batch)
-    before = {name: parameter.detach().clone() for name, parameter in trainable(model).items()}
-    other = case.model(torch.float64)
-    other.load_state_dict({**other.state_dict(), **past[0][1]})
-    for name, value in oracle.plain_gradients(other, case.loss, batch).items():
-        gradients[name] += 0.6 * value
-    expected = sums_by_hand(gradients, rule, directions, trainable(model))
-    found = clipped_sum(model, case.loss, batch, rule, directions=directions, past=past)
-    assert oracle.relative_error(found.tensors, expected) <= 1e-10
-    assert all(torch.equal(parameter, before[name]) for name, parameter in trainable(model).items())
+    assert oracle.relative_error(clipped_sum(*arguments, directions=Directions(WORDS)).tensors, whole.tensors) <= 1e-10
 
 
 @pytest.mark.parametrize("size", [None, 1, 3])
 def test_removing_an_example_takes_its_own_contribution_and_nothing_else(size):
     """Later examples move to other physical batches; with different directions, their weights would change."""
-    (case,) = cases.by_name("mlp")
-    model, batch, directions, rule = (
-        case.model(torch.float64),
-        case.batch(7, torch.float64),
-        Directions(),
-        Projected(Flat(0.02), 10),
-    )
-    whole = clipped_sum(model, case.loss, batch, rule, directions=directions, physical_batch_size=size).tensors
+    known = oracle.reference(cases.by_name("mlp")[0], torch.float64)
+    directions, rule = Directions(), Projected(Flat(0.02), 10)
+
+    def total(batch):
+        found = clipped_sum(known.model, known.case.loss, batch, rule, directions=directions, physical_batch_size=size)
+        return found.tensors
+
+    whole = total(known.batch)
     for position in (0, 3):
-        rest = oracle.without(batch, position)
-        without = clipped_sum(model, case.loss, rest, rule, directions=directions, physical_batch_size=size).tensors
-        alone = clipped_sum(
-            model, case.loss, oracle.select(batch, slice(position, position + 1)), rule, directions=directions
-        ).tensors
-        assert oracle.relative_error({name: whole[name] - without[name] for name in whole}, alone) <= 1e-10
+        rest, alone = total(oracle.without(known.batch, position)), oracle.select(known.batch, slice(position, position + 1))
+        assert oracle.relative_error({name: whole[name] - rest[name] for name in whole}, total(alone)) <= 1e-10
 
 
 def law(sizes, bound, projections):
@@ -160,11 +144,9 @@ def test_an_example_that_cannot_be_weighted_contributes_nothing_and_spoils_nothi
     def loss(m, x):
         return m(x).sum(1) * x[:, 1]
 
-    rule, directions = Projected(Flat(0.7), 10), Directions()
-    with_it = clipped_sum(model, loss, x, rule, method=method, directions=directions)
-    without = clipped_sum(model, loss, oracle.without(x, 3), rule, method=method, directions=directions)
-    assert oracle.distance(with_it.tensors, without.tensors) <= 1e-6
-    assert torch.isinf(with_it.norms[3])
+    options = {"method": method, "directions": Directions()}
+    assert shift(model, loss, x, Projected(Flat(0.7), 10), 3, **options) <= 1e-6
+    assert torch.isinf(clipped_sum(model, loss, x, Projected(Flat(0.7), 10), **options).norms[3])
 
 
 def test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing():
@@ -174,10 +156,7 @@ def test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing
     def loss(m, x):
         return m(x)[:, 0].abs().sqrt() + m(x)[:, 0]
 
-    rule, directions = Projected(Flat(0.7), 10), Directions()
-    found = clipped_sum(model, loss, x, rule, directions=directions)
-    expected = clipped_sum(model, loss, x[[0, 2]], rule, directions=directions)
-    assert oracle.distance(found.tensors, expected.tensors) <= 1e-6
+    assert shift(model, loss, x, Projected(Flat(0.7), 10), 1, directions=Directions()) <= 1e-6
 
 
 # Rules and plans ------------------------------------------------------------------------------------------------------
@@ -195,6 +174,8 @@ class Halves(Flat):
     (lambda: Projected(Projected(Flat(1.0), 30), 30), "clipping.rule"),
     (lambda: clipped_sum(nn.Linear(3, 2), lambda m, x: m(x).sum(1), torch.ones(2, 3), Projected(Halves(1.0), 10)), "one group"),
     (lambda: plan(Projected(Flat(1.0), 30), momentum=PerExample(0.5)), "PerExample"),
+    (lambda: replace(plan(Projected(Flat(1.0), 30), source="secure", adjacency="zero-out"),
+                     sampling=privet.sampling.Shuffle(5)).epsilon(), "Projected.*Poisson or FullBatch sampling, not Shuffle"),
 ])  # fmt: skip
 def test_what_has_no_meaning_is_refused_by_name(make, named):
     with pytest.raises(InvalidArgumentError, match=named):
@@ -219,10 +200,6 @@ def test_rules_whose_sensitivity_does_not_follow_the_law_are_refused_before_trai
         train(plan(Projected(rule, 10)), network())
 
 
-def test_a_schedule_scales_the_rule():
-    assert Projected(Flat(0.5), 10).scale_bound(0.5) == Projected(Flat(0.25), 10)
-
-
 N, SIGMA, RATE = 20, 1.7, 0.6
 
 
@@ -237,18 +214,13 @@ def test_the_law_of_the_estimate_is_accounted_for():
     made = plan(Projected(Flat(1.0), 30), source="secure")
     assert privet.Plan.from_json(made.to_json()) == made
     assert all(event.projections == 30 for event in made.events())
+    assert Projected(Flat(0.5), 10).scale_bound(0.5) == Projected(Flat(0.25), 10)
     exact, coarse = plan(Flat(1.0), source="secure"), plan(Projected(Flat(1.0), 12), source="secure")
     assert exact.epsilon() < made.epsilon() < coarse.epsilon()
     assert set(made.guarantee().epsilon_by_accountant) == {"pld"}
     with pytest.raises(InvalidArgumentError, match="accountant is 'rdp'"):
         made.epsilon("rdp")
     assert plan(Projected(Flat(1.0), 30), multiplier=0).epsilon() == float("inf")
-
-
-def test_estimated_norms_under_other_samples_are_refused_by_name():
-    sampling = privet.sampling.Shuffle(5)
-    with pytest.raises(InvalidArgumentError, match=r"Projected.*Poisson or FullBatch sampling, not Shuffle"):
-        replace(plan(Projected(Flat(1.0), 30), source="secure", adjacency="zero-out"), sampling=sampling).epsilon()
 
 
 # Training -------------------------------------------------------------------------------------------------------------
@@ -281,7 +253,7 @@ def dp_sgd_jl(the_plan, model, x, y):
         drawn = one_by_one(Directions(source.words(4)), dict(model.named_parameters()), rule.projections)
         u = [parameters_to_vector(direction.values()) for direction in drawn]
         total = torch.zeros_like(w)
-        for i in the_plan.sampling.draw(N, source.words):
+        for i in next(the_plan.sampling.draws(N, source.words)):
             vector_to_parameters(w, model.parameters())
             v = parameters_to_vector(
                 torch.autograd.grad(loss(model, (x[i : i + 1], y[i : i + 1])).sum(), list(model.parameters()))
@@ -293,9 +265,9 @@ def dp_sgd_jl(the_plan, model, x, y):
     return w
 
 
-@pytest.mark.parametrize("batch_size", [7.0, float(N)])
-@pytest.mark.parametrize("physical", [3, N])
-@pytest.mark.parametrize("multiplier", [0.0, SIGMA])
+@pytest.mark.parametrize(("batch_size", "physical", "multiplier"), [
+    (7.0, 3, SIGMA), (7.0, N, 0.0), (float(N), 3, 0.0), (float(N), N, SIGMA),
+])  # fmt: skip
 def test_steps_are_those_of_the_paper_in_physical_batches_of_any_size(batch_size, physical, multiplier):
     the_plan = plan(Projected(Flat(0.4), 12), batch_size, multiplier=multiplier)
     expected, start = dp_sgd_jl(the_plan, network(), *data()), parameters_to_vector(network().parameters()).detach()
@@ -311,8 +283,9 @@ def test_it_goes_with_inner_momentum_and_shrinking_bounds():
 
 def test_contributions_of_a_network_follow_the_law(holds_twice):
     (case,) = cases.by_name("mlp")
-    model, alone, bound = case.model(), case.batch(1), 1e-3
-    rule = Projected(Flat(bound), 10)
-    holds_twice(
-        lambda: {"law": law([oracle.size(clipped_sum(model, case.loss, alone, rule).tensors) for _ in range(100)], bound, 10)}
-    )
+    model, alone, rule = case.model(), case.batch(1), Projected(Flat(1e-3), 10)
+
+    def experiment():
+        return {"law": law([oracle.size(clipped_sum(model, case.loss, alone, rule).tensors) for _ in range(100)], 1e-3, 10)}
+
+    holds_twice(experiment)

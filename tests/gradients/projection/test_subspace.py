@@ -6,6 +6,8 @@ import cases
 import oracle
 import pytest
 import torch
+from recording import shift
+from test_sensitivity import heavy_tailed, masks_for
 from torch import nn
 
 from privet.clipping import GEP, Automatic, Flat, Global
@@ -69,16 +71,17 @@ def by_hand(chosen, space, gradients):
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_sums_are_those_of_explicit_gradients(case, by):
     model, anchors, batch = case.model(torch.float64), case.batch(5, torch.float64), case.batch(6, torch.float64)
-    for chosen in (rule(by=by), rule(None, by=by), rule(Global(0.4, cutoff=2.0), Automatic(0.9, 0.1), by=by)):
+    gradients = per_example_gradients(model, case.loss, batch)
+    for chosen, method in (
+        (rule(by=by), "loop"), (rule(None, by=by), "ghost"), (rule(Global(0.4, cutoff=2.0), Automatic(0.9, 0.1), by=by), "ghost"),
+    ):  # fmt: skip
         space = subspace_of(chosen, model, case.loss, anchors)
-        gradients = per_example_gradients(model, case.loss, batch)
         expected = by_hand(chosen, space, gradients)
-        for method in ("ghost", "loop"):
-            found = clipped_sum(model, case.loss, batch, chosen, method=method, subspace=space, physical_batch_size=4)
-            assert found.tensors.keys() == expected.keys()
-            for name, value in expected.items():
-                torch.testing.assert_close(found.tensors[name], value, rtol=1e-7, atol=1e-9)
-            assert found.sensitivity == chosen.sensitivity
+        found = clipped_sum(model, case.loss, batch, chosen, method=method, subspace=space, physical_batch_size=4)
+        assert found.tensors.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(found.tensors[name], value, rtol=1e-7, atol=1e-9)
+        assert found.sensitivity == chosen.sensitivity
 
 
 def test_gradients_in_the_span_of_the_anchors_have_no_residual():
@@ -140,28 +143,16 @@ def test_anchors_without_a_finite_gradient_are_left_out():
     assert not blank.bases[0].any()
 
 
-def neighbours(case, examples, dtype=torch.float64):
-    """Examples whose inputs differ in size by eight orders of magnitude."""
-    torch.manual_seed(3)
-    sizes = 10 ** (8 * torch.rand(examples) - 4)
-    return tuple(
-        leaf * sizes.to(dtype).view(-1, *[1] * (leaf.dim() - 1)) if leaf.is_floating_point() else leaf
-        for leaf in case.batch(examples, dtype)
-    )
-
-
 @pytest.mark.parametrize("chosen", [
     rule(), rule(None), rule(Flat(3e-3), share=0.1), rule(Automatic(0.02, 1e-6), Flat(0.5), share=0.9), rule(by="model"),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "tied head"), ids=str)
 def test_removing_any_example_moves_the_sums_by_at_most_the_sensitivity(case, chosen):
-    model, batch = case.model(torch.float64), neighbours(case, 7)
+    model, batch = case.model(torch.float64), heavy_tailed(case, 7, torch.float64)
     space = subspace_of(chosen, model, case.loss, case.batch(5, torch.float64))
     whole = clipped_sum(model, case.loss, batch, chosen, subspace=space)
-    moved = []
-    for position in range(7):
-        rest = clipped_sum(model, case.loss, oracle.without(batch, position), chosen, subspace=space)
-        moved.append(oracle.moved(whole, rest))
+    rest = (clipped_sum(model, case.loss, oracle.without(batch, position), chosen, subspace=space) for position in range(7))
+    moved = [oracle.moved(whole, smaller) for smaller in rest]
     assert max(moved) <= chosen.sensitivity * SLACK
     # Large examples fill both parts, so the sensitivity is not larger than it has to be.
     assert max(moved) > 0.9 * chosen.sensitivity
@@ -182,63 +173,55 @@ def test_a_contribution_is_bounded_whatever_basis_and_gradient(basis, scale):
     def loss(model, batch):
         return model(batch)[:, 0]
 
-    whole, rest = (clipped_sum(layer, loss, rows, chosen, subspace=space) for rows in (x, x[1:]))
-    assert all(bool(value.isfinite().all()) for value in whole.tensors.values())
-    assert oracle.moved(whole, rest) <= chosen.sensitivity * SLACK
-    if scale == torch.inf or scale != scale:
-        assert oracle.moved(whole, rest) < 1e-6 * chosen.sensitivity
+    moved = shift(layer, loss, x, chosen, subspace=space)
+    assert moved <= chosen.sensitivity * (1e-6 if scale == torch.inf or scale != scale else SLACK)
 
 
 @pytest.fixture
 def plane():
-    """A basis of three dimensions, a vector in its span of length 3,742, and a direction outside."""
+    """A vector of length 3,742 in the span of a basis of three dimensions, a direction outside, and the sum of a gradient."""
     basis = torch.linalg.qr(torch.randn(40, 3, generator=torch.Generator().manual_seed(1)))[0]
     beside = torch.randn(40, 1, generator=torch.Generator().manual_seed(2))
     outside = torch.linalg.qr(torch.cat([basis, beside], 1))[0][:, 3]
-    return basis, basis @ torch.tensor([3e3, -2e3, 1e3]), outside
+
+    def found(gradient, residual):
+        layer, chosen = nn.Linear(40, 1, bias=False), rule(residual=residual, embedding=Flat(10.0))
+        space = Subspace(chosen, trainable(layer), [basis])
+        sums = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], gradient[None], chosen, subspace=space).tensors
+        return sums, basis.double().t() @ gradient.double()
+
+    return basis @ torch.tensor([3e3, -2e3, 1e3]), outside, found
 
 
 def test_a_residual_that_is_small_beside_its_gradient_is_not_lost_to_rounding(plane):
     """‖g‖² − ‖Bᵀg‖² would be off by a tenth in float32 here."""
-    basis, inside, outside = plane
-    layer = nn.Linear(40, 1, bias=False)
-    chosen = rule(residual=Flat(4.0), embedding=Flat(10.0))
-    space = Subspace(chosen, trainable(layer), [basis])
-    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], (inside + 4 * outside)[None], chosen, subspace=space)
-    assert float(found.tensors["weight"].norm()) == pytest.approx(4.0, abs=0.02)
-    assert float(found.tensors["weight"][0] @ outside) == pytest.approx(4.0, abs=0.02)
+    inside, outside, found = plane
+    sums, _ = found(inside + 4 * outside, Flat(4.0))
+    assert float(sums["weight"].norm()) == pytest.approx(4.0, abs=0.02)
+    assert float(sums["weight"][0] @ outside) == pytest.approx(4.0, abs=0.02)
 
 
 @pytest.mark.parametrize("part", ["embedding", "residual"])
 def test_a_part_that_is_rounding_is_not_scaled_up_to_its_bound(plane, part):
     """The digits of an outlier's rounding depend on the number of examples: one more would turn its contribution round."""
-    basis, inside, outside = plane
-    layer, gradient = nn.Linear(40, 1, bias=False), 1e5 * (inside if part == "residual" else 4e3 * outside)
-    chosen = rule(residual=Flat(4.0), embedding=Flat(10.0))
-    space = Subspace(chosen, trainable(layer), [basis])
-    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], gradient[None], chosen, subspace=space)
+    inside, outside, found = plane
+    sums, _ = found(1e5 * (inside if part == "residual" else 4e3 * outside), Flat(4.0))
     bound, name = (4.0, "weight") if part == "residual" else (10.0, "embedding:0")
-    assert float(found.tensors[name].norm()) <= 0.02 * bound
+    assert float(sums[name].norm()) <= 0.02 * bound
 
 
 def test_an_embedding_without_a_residual_is_computed_precisely(plane):
     """Nothing tells then how much of it is rounding."""
-    basis, inside, outside = plane
-    layer = nn.Linear(40, 1, bias=False)
-    chosen = rule(residual=None, embedding=Flat(10.0))
-    space = Subspace(chosen, trainable(layer), [basis])
-    gradient = 1e6 * outside + inside / 1e3
-    found = clipped_sum(layer, lambda model, batch: model(batch)[:, 0], gradient[None], chosen, subspace=space)
-    exact = basis.double().t() @ gradient.double()
-    assert torch.allclose(found.tensors["embedding:0"].double(), exact, rtol=1e-5, atol=1e-5)
+    inside, outside, found = plane
+    sums, exact = found(1e6 * outside + inside / 1e3, None)
+    assert torch.allclose(sums["embedding:0"].double(), exact, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("residual", [Flat(0.4), None])
 def test_masks_apply_to_anchors_embeddings_and_residuals(residual):
     case = cases.by_name("mlp")[0]
     model, batch, chosen = case.model(torch.float64), case.batch(6, torch.float64), rule(residual)
-    generator = torch.Generator().manual_seed(4)
-    masks = {name: torch.rand(p.shape, generator=generator) < 0.4 for name, p in trainable(model).items()}
+    masks = masks_for(model, 0.4)
     space = subspace_of(chosen, model, case.loss, case.batch(5, torch.float64), masks)
     gradients = {name: g * masks[name] for name, g in per_example_gradients(model, case.loss, batch).items()}
     found = clipped_sum(model, case.loss, batch, chosen, masks=masks, subspace=space)
@@ -256,8 +239,7 @@ def test_examples_are_split_in_blocks(monkeypatch):
     together = clipped_sum(model, case.loss, batch, chosen, subspace=space)
     monkeypatch.setattr(module, "_AT_ONCE", 2 * sum(p.numel() for p in model.parameters()))
     apart = clipped_sum(model, case.loss, batch, chosen, subspace=space)
-    for name, value in together.tensors.items():
-        assert_equal_up_to_rounding(apart.tensors[name], value)
+    assert_equal_up_to_rounding(apart.tensors, together.tensors)
     assert_equal_up_to_rounding(together.norms, apart.norms)
 
 

@@ -62,26 +62,14 @@ def inverse(noise, number):
     """Return the matrix that takes fresh noise to the noise of the steps."""
     if isinstance(noise, Tree):
         return tree_matrix(noise.epoch, number)
-    return np.array([np.r_[row[::-1], np.zeros(number - len(row))] for row in rows(noise, number)])
-
-
-def rows(noise, number):
     first = noise.strategy.solve(np.eye(1, number)[0])
-    return [first[: step + 1] for step in range(number)]
+    return np.array([np.r_[first[step::-1], np.zeros(number - step - 1)] for step in range(number)])
 
 
 def tree_matrix(epoch, number):
     """Return the differences of prefixes in terms of the noise of nodes, in the order of its drawing, by the definition."""
-    prefixes, columns = [], []
-    for step in range(number):
-        start, length = step // epoch * epoch, step % epoch + 1
-        base = step - length + 1
-        assert base == start
-        level = 0
-        while length % (1 << level) == 0:
-            columns.append((level, step + 1))
-            level += 1
-        prefixes.append((start, step + 1))
+    prefixes = [(step // epoch * epoch, step + 1) for step in range(number)]
+    columns = [(level, end) for start, end in prefixes for level in range(9) if (end - start) % (1 << level) == 0]
 
     def estimate(level, end):
         found = np.array([float(column == (level, end)) for column in columns])
@@ -99,9 +87,7 @@ def tree_matrix(epoch, number):
                 at += 1 << level
                 total += estimate(level, at)
         values.append(total)
-    return np.array([
-        value - (values[step - 1] if step % epoch else 0.0) for step, value in enumerate(values)
-    ])  # fmt: skip
+    return np.array([value - (values[step - 1] if step % epoch else 0.0) for step, value in enumerate(values)])
 
 
 @EVERY
@@ -172,19 +158,6 @@ def test_whitened_noise_is_normal_and_independent(name, holds_twice):
     holds_twice(experiment)
 
 
-def fresh_from(name, changed):
-    """Return the noise of steps 1 to 6 and later ones, where something changes before the seventh, in units of fresh noise."""
-    noise, pattern = fitted(name)
-    past, total, gain = noise.begin(pattern), {"w": torch.zeros(40)}, noise.gain(pattern)
-    fresh = torch.randn(200, 40, dtype=torch.float64)
-    source, found = Known(fresh), []
-    for step in range(1, 13):
-        multiplier, first, number = changed(step)
-        out = release(ClippedSum(total, C, torch.zeros(0)), Token(number, multiplier * gain), source, past=past, first=first)
-        found.append(out.tensors["w"].double().numpy() / out.standard_deviation)
-    return np.array(found), fresh.numpy(), noise
-
-
 CHANGES = {
     "new draws": lambda step: (MULTIPLIER, 1 if step < 7 else 7, step),
     "a gap": lambda step: (MULTIPLIER, 1, step if step < 7 else step + 1),
@@ -198,10 +171,19 @@ CHANGES = {
     [*(("bands", change) for change in CHANGES), ("buffers", "new draws"), ("buffers", "a gap"), ("tree", "new draws")],
 )
 def test_noise_starts_afresh_where_the_mechanism_ends(name, change):
-    found, fresh, noise = fresh_from(name, CHANGES[change])
+    """Something changes before the seventh of twelve steps."""
+    noise, pattern = fitted(name)
+    past, total, gain = noise.begin(pattern), {"w": torch.zeros(40)}, noise.gain(pattern)
+    fresh, found = torch.randn(200, 40, dtype=torch.float64), []
+    source, fresh = Known(fresh), fresh.numpy()
+    for step in range(1, 13):
+        multiplier, first, number = CHANGES[change](step)
+        out = release(ClippedSum(total, C, torch.zeros(0)), Token(number, multiplier * gain), source, past=past, first=first)
+        found.append(out.tensors["w"].double().numpy() / out.standard_deviation)
     if name == "tree":  # six steps take ten draws; the first of a tree takes one
         np.testing.assert_allclose(found[6], fresh[10], atol=1e-4)
         return
+    found = np.array(found)
     np.testing.assert_allclose(found[:6], inverse(noise, 6) @ fresh[:6], atol=1e-4)
     np.testing.assert_allclose(found[6:], inverse(noise, 6) @ fresh[6:12], atol=1e-4)
 
@@ -250,8 +232,8 @@ def test_noise_never_leaves_its_32_bits():
     """The longest normal numbers in the worst signs stay within the cells of the state."""
     for name in ("bands", "given bands", "buffers"):
         noise, pattern = fitted(name)
-        signs = np.sign(rows(noise, STEPS)[-1][::-1])
+        last = inverse(noise, STEPS)[-1]
+        signs = np.sign(last)
         fresh = torch.from_numpy(np.repeat(8.58 * signs[:, None], 40, axis=1))
         found, out = steps(noise, pattern, Known(fresh))
-        expected = 8.58 * np.abs(rows(noise, STEPS)[-1]).sum()
-        np.testing.assert_allclose(found[-1] / out.standard_deviation, expected, rtol=1e-4)
+        np.testing.assert_allclose(found[-1] / out.standard_deviation, 8.58 * np.abs(last).sum(), rtol=1e-4)

@@ -37,17 +37,13 @@ def test_forms_are_the_matrix_that_they_stand_for(strategy):
     np.testing.assert_allclose(strategy.solve(numbers) @ whole.T, numbers, atol=1e-12)
 
 
-def test_columns_of_buffers_are_sums_of_powers_also_in_blocks():
+def test_columns_of_buffers_are_sums_of_powers_also_in_blocks_and_the_square_root_is_that_of_prefix_sums():
     expected = [1.0] + [0.2 * 0.9**k + 0.5 * 0.3**k for k in range(70_000 - 1)]
     np.testing.assert_allclose(Buffers((0.9, 0.3), (0.2, 0.5)).column(70_000), expected, rtol=1e-12)
-
-
-def test_the_square_root_of_the_prefix_sums():
     root = matrix(Bands(tuple(square_root(8))), 8)
     np.testing.assert_allclose(root @ root, np.tri(8), atol=1e-14)
-    np.testing.assert_allclose(
-        Bands(tuple(square_root(5))).solve(np.eye(1, 5)[0]), [1, -1 / 2, -1 / 8, -1 / 16, -5 / 128], rtol=1e-9
-    )
+    inverse = Bands(tuple(square_root(5))).solve(np.eye(1, 5)[0])
+    np.testing.assert_allclose(inverse, [1, -1 / 2, -1 / 8, -1 / 16, -5 / 128], rtol=1e-9)
 
 
 # --- sensitivity ------------------------------------------------------------------------------------------------------
@@ -84,18 +80,15 @@ def test_no_gradients_of_an_example_move_the_mechanism_further(seed):
         assert ((whole @ gradients) ** 2).sum() <= bound * (1 + 1e-12)
 
 
-def test_what_does_not_overlap_adds_up():
-    column = Bands((1.0, 0.2, 0.9)).column(40)  # a majorant of it would cost more
-    assert squared_sensitivity(column, 3, 5) == pytest.approx(5 * 1.85, rel=1e-12)
-    assert squared_sensitivity(column, 2, 5) > 5 * 1.85
-
-
 def test_published_sensitivities():
     assert squared_sensitivity(np.r_[1, 0.5, 0.25, np.zeros(7)], 3, 3) == 3.9375
     assert squared_sensitivity(square_root(64), 8, 8) == pytest.approx(50.155851433973446, rel=1e-13)
     expected = {1: 3.48567846, 2: 9.72840569, 5: 40.86222817, 20: 295.51585750}
     found = {times: squared_sensitivity(square_root(2000), 100, times) for times in expected}
     assert found == pytest.approx(expected, rel=1e-9)
+    column = Bands((1.0, 0.2, 0.9)).column(40)  # what does not overlap adds up: a majorant of it would cost more
+    assert squared_sensitivity(column, 3, 5) == pytest.approx(5 * 1.85, rel=1e-12)
+    assert squared_sensitivity(column, 2, 5) > 5 * 1.85
 
 
 def test_leaving_out_entries_never_raises_the_sensitivity():
@@ -135,20 +128,17 @@ def test_iterates_are_those_of_heavy_ball(momentum, schedule):
     assert iterates(20, momentum).error(strategy) == pytest.approx(constant.mean(), rel=1e-10)
 
 
-def test_largest_errors_of_the_identity_and_of_the_square_root():
+def test_published_largest_errors():
     assert root_mean_square(Bands((1.0,)), 1000, np.max) == pytest.approx(31.6228, abs=1e-4)
     assert root_mean_square(Bands(tuple(square_root(1000))), 1000, np.max) == pytest.approx(3.26500308, rel=1e-8)
+    assert root_mean_square(GOLDEN, 100_000, np.max) == pytest.approx(5.29674715, abs=1e-8)
 
 
 # bands → mean error of the square root, cut off, and of the optimum
 ERRORS = {
-    1: (22.3719, 22.3719),
-    2: (16.6916, 15.9203),
-    4: (12.5215, 11.4310),
-    8: (9.4262, 8.3516),
-    16: (7.1374, 6.2782),
+    1: (22.3719, 22.3719), 2: (16.6916, 15.9203), 4: (12.5215, 11.4310), 8: (9.4262, 8.3516), 16: (7.1374, 6.2782),
     32: (5.4805, 4.9107),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("bands", ERRORS)
@@ -191,11 +181,6 @@ def test_optima_suit_their_workload():
         losses = [error_of(optimise_bands(8, each, 8, 1), workload) for each in (workload, *others)]
         assert losses[0] <= min(losses) * (1 + 1e-6)
         assert max(losses) > 1.01 * losses[0]
-
-
-def test_published_buffers():
-    assert root_mean_square(GOLDEN, 100_000, np.max) == pytest.approx(5.29674715, abs=1e-8)
-    assert root_mean_square(Bands(tuple(square_root(100_000))), 100_000, np.max) == pytest.approx(4.73095305, abs=1e-8)
 
 
 def test_optimised_buffers_are_as_good_as_published_ones():
