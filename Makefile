@@ -43,7 +43,7 @@ lint: $(VENV)/dev.stamp  ## ruff and mypy --strict
 	$(BIN)/mypy --num-workers 2
 
 test: lint  ## lint and the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 # Rounding depends on the instructions of the processor. These tests compare float32 results.
 PORTABLE := $(addprefix tests/conformance/,test_low_precision.py test_ways_to_run.py \

@@ -89,7 +89,7 @@ def test_momentum_and_a_varying_clip_bound(schedule, deviation):
     theta, m = parameters_to_vector(network().parameters()).detach(), 0
     for t in range(6):
         c_t, total = bound(t, 6), 0
-        for i in the_plan.sampling.draw(N, source.words):
+        for i in next(the_plan.sampling.draws(N, source.words)):
             g = gradient(theta, x[i], y[i])
             total = total + g / max(1, g.norm() / c_t)
         b_t = SIGMA * (BOUND if deviation == "fixed" else c_t) * source.normal(len(theta))
@@ -134,7 +134,7 @@ def test_langevin_dynamics(rule, rates):
     w, samples = parameters_to_vector(network().parameters()).detach(), []
     for t in range(4):
         eta, total = rates if isinstance(rates, float) else rates[t], 0
-        for i in the_plan.sampling.draw(N, source.words):
+        for i in next(the_plan.sampling.draws(N, source.words)):
             v = gradient(w, x[i], y[i])
             factor = min(1, BOUND / v.norm()) if isinstance(rule, Flat) else 0.25 * float(v.norm() <= 2.4)
             total = total + factor * v
@@ -175,7 +175,7 @@ def test_units_and_views(views, units, sigma):
     w = parameters_to_vector(network().parameters()).detach()
     for _ in range(6):
         total = 0
-        for u in the_plan.sampling.draw(len(members), source.words):
+        for u in next(the_plan.sampling.draws(len(members), source.words)):
             each = [gradient(w, factor * x[i], y[i]) for i in members[u] for factor in FACTORS[:views]]
             g = sum(each) / len(each)
             total = total + g * min(1, BOUND / g.norm())

@@ -65,7 +65,7 @@ def algorithm_3(the_plan, network, x, y):
     rule, gamma0, gamma1, k0 = the_plan.clipping, the_plan.momentum.inner, the_plan.momentum.outer, the_plan.momentum.length
     source, sets, m = FixedSource(), [parameters_to_vector(network.parameters()).detach()], 0
     for k in range(1, the_plan.total_steps + 1):
-        batch = the_plan.sampling.draw(N, source.words)
+        batch = next(the_plan.sampling.draws(N, source.words))
         g = torch.zeros_like(sets[0])
         for i in batch:
             inner = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Choice"]
-
 import math
 from functools import partial
 from pathlib import Path

@@ -10,8 +10,6 @@ options of the command and the registered kinds of the parts of a plan.
 
 from __future__ import annotations
 
-__all__ = ["PLAN_PARTS", "ConfigOptions", "describe_config", "read_parts"]
-
 import json
 import types
 import typing

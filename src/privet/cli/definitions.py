@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Definitions", "load_definitions"]
-
 import runpy
 import sys
 import traceback

@@ -5,8 +5,6 @@ Commands are imported on request, so that `privet --help` needs no PyTorch.
 
 from __future__ import annotations
 
-__all__ = ["VERBS", "app", "main"]
-
 import re
 import sys
 from collections.abc import Sequence

@@ -6,12 +6,6 @@ options that contradict a plan all follow from the fields. Tables say which part
 
 from __future__ import annotations
 
-__all__ = [
-    "NOISES", "SCHEDULES", "SCHEMES", "STYLES", "ClippingOptions", "DataOptions", "FolderOptions", "LengthOptions",
-    "MechanismOptions", "OutputOptions", "PrivacyOptions", "QuestionOptions", "RunOptions", "SparsityOptions", "UserOptions",
-    "command", "join_values", "option", "read_arguments", "require", "rules_with",
-]  # fmt: skip
-
 import csv
 import functools
 import inspect

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "CLIENTS", "CLIPPING", "DATA", "JSON", "MODEL", "PRIVACY", "RUN", "SAMPLING", "VARIANTS", "CommandByTopic", "Json",
-    "RunInterruptedError", "answer", "as_option", "group", "in_options", "table",
-]  # fmt: skip
-
 import json
 import math
 import re

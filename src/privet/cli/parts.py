@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "class_priors", "clipping_rule", "cyclic", "holdout", "length", "momentum", "noise", "projected", "schedule",
-    "scheme", "sparsification",
-]  # fmt: skip
-
 from typing import Any
 
 from privet.cli import options

@@ -5,11 +5,6 @@ The output is the forecast before the run; a summary, the full statement, one li
 
 from __future__ import annotations
 
-__all__ = [
-    "NO_GOAL", "check_before", "check_destination", "format_measured", "format_summary", "list_measured", "load_dataset",
-    "make_setup", "resume_run", "start_run",
-]  # fmt: skip
-
 import errno
 import math
 import os

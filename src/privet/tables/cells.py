@@ -7,11 +7,6 @@ the same however it is stored and spelled.
 
 from __future__ import annotations
 
-__all__ = [
-    "MISSING_CELLS", "UNDECLARED", "Words", "mark_missing", "match", "parse_numbers", "plain", "spellings", "to_cells",
-    "to_number", "to_words",
-]  # fmt: skip
-
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence

@@ -6,11 +6,6 @@ text have a Euclidean norm of at most 1.
 
 from __future__ import annotations
 
-__all__ = [
-    "FITS", "MISSING", "SCALES", "UNFIT", "Boolean", "Category", "Column", "Declared", "Ignore", "Number", "Text", "UserId",
-    "distinct_texts",
-]  # fmt: skip
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ A draft from a public sample is complete.
 
 from __future__ import annotations
 
-__all__ = ["draft"]
-
 import math
 import re
 from collections.abc import Callable, Mapping

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "DELIMITED", "ENDINGS", "Frame", "Unreadable", "read_delimited", "read_frame", "read_names", "read_series", "read_types",
-]  # fmt: skip
-
 import csv
 import gzip
 import importlib

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["SHOWN", "MisfitError", "Misfits", "Places", "Schema", "count_misfits", "list_misfits"]
-
 import hashlib
 import json
 from collections.abc import Iterable

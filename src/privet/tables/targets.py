@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_CLASSES", "Classification", "Regression", "Target"]
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -15,11 +15,6 @@ A file looks like this:
 
 from __future__ import annotations
 
-__all__ = [
-    "KINDS", "OPEN", "TASKS", "kind_of", "parse_schema", "write_column", "write_key", "write_schema", "write_target",
-    "write_value",
-]  # fmt: skip
-
 import json
 import re
 from collections.abc import Mapping
