@@ -10,9 +10,9 @@ from asked import refused, told
 from privet import Plan, clipping, noise, sampling
 from privet._utils import malloc
 from privet.cli import main
-from privet.cli.running import format_summary
 from privet.evaluation import Evaluation, HeldOutEstimate
 from privet.runs import Outcome
+from privet.runs.summary import format_summary
 
 RUN = ["train", "--data", "digits", "--model", "logistic", "--epsilon", 3, "--delta", 1e-4, "--steps", 4, "--quiet"]
 GUARANTEE = Plan(

@@ -12,11 +12,11 @@ from privet.clipping import Flat
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.gradients import clipped_sum
-from privet.models.pretrained import efficientnet, minilm
+from privet.models.pretrained import minilm
 from privet.runs.config import Setup
 from privet.runs.tasks import cross_entropy
 from privet_experiments.data_sets.text_set import encode
-from privet_experiments.features import EXTRACTORS
+from privet_experiments.features import EXTRACTORS, efficientnet
 from privet_experiments.features.minilm import last_layer
 
 # Before any test has a cache of its own.

@@ -6,7 +6,6 @@ The output is the forecast before the run; a summary, the full statement, one li
 from __future__ import annotations
 
 import errno
-import math
 import os
 import re
 import shlex
@@ -20,20 +19,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet import runs
-from privet.accounting.guarantee.statement import Guarantee
-from privet.accounting.rounding import format_percent_up, format_up
+from privet.accounting.rounding import format_up
 from privet.budget import Budget
 from privet.cli.options import DataOptions, RunOptions, require
 from privet.cli.output import RunInterruptedError, answer
 from privet.data import DataSet, load
 from privet.errors import InvalidArgumentError, LedgerError
-from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
-from privet.evaluation.bins import to_plain
-from privet.federated import Communication
 from privet.plan import Plan
-from privet.report.headline import headline, list_estimates, list_released
-from privet.report.numbers import format_bytes
 from privet.runs.run import Outcome, state
+from privet.runs.summary import format_full, format_summary, list_results
 from privet.tables import Schema
 from privet.tracking.services import make_sink, open_sinks
 from privet.training.directory import check_empty
@@ -41,17 +35,6 @@ from privet.tuning.feasibility import Feasibility
 
 _Setup = TypeVar("_Setup", bound=runs.Setup)
 NO_GOAL = "Set a budget (--epsilon 3) or the noise (--noise-multiplier 1.1)."
-_MOST_LINES = 8
-_UNTESTED = (
-    "No test result: no public test data was given (--test FILE). For a result on private data with its own noise and ε: "
-    "--holdout 0.2 --evaluation-epsilon 0.1"
-)
-_UNTESTED_CLIENTS = "No test result: no public test data was given (--test FILE)."
-# Metrics in the JSON output, each as test_…; those of the other task are null.
-_MEASURED = (
-    "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
-    "maximum_calibration_error", "balanced_accuracy", "root_mean_squared_error", "mean_absolute_error", "r_squared",
-)  # fmt: skip
 
 
 def check_destination(path: Path, endings: Iterable[str], *, force: bool, source: Path | None = None) -> None:
@@ -154,110 +137,6 @@ def announce(forecast: Feasibility, *, quiet: bool) -> None:
 
 def print_outcome(outcome: Outcome, given: RunOptions) -> None:
     """Print the results of a finished run: as JSON, or in the form that was asked for."""
-    guarantee, evaluation, held_out = outcome.guarantee, outcome.evaluation, outcome.held_out
-    quiet = f"{outcome.directory}  ε = {format_up(guarantee.epsilon)}"
-    values: dict[str, Any] = {
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        **list_measured(evaluation),
-        "test_data": outcome.test_data,
-        "test_intervals": evaluation and to_plain(evaluation.intervals),
-        "steps": guarantee.steps,
-        "seconds": round(outcome.seconds, 2),
-        "directory": str(outcome.directory),
-    }
-    if held_out is not None:
-        released = {**held_out.metrics, "intervals": to_plain(held_out.intervals)}
-        released |= {"examples": held_out.examples, "epsilon": held_out.epsilon}
-        values |= {f"holdout_{name}": value for name, value in released.items()}
-    if outcome.communication is not None:
-        values["communication"] = outcome.communication.to_dict()
-    answer(given.json, values, format_full(outcome) if given.full else quiet if given.quiet else format_summary(outcome))
-
-
-def list_measured(evaluation: Evaluation | RegressionEvaluation | None) -> dict[str, Any]:
-    """Return the results on test data for the JSON output."""
-    measured = {f"test_{name}": to_plain(getattr(evaluation, name, None)) for name in _MEASURED}
-    return {**measured, "test_examples": evaluation and evaluation.examples}
-
-
-def format_measured(evaluation: Evaluation | RegressionEvaluation) -> str:
-    """Return the main result on test data in one line."""
-    shown = headline(evaluation)
-    return f"{shown.name} {shown.with_interval} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
-
-
-def format_summary(outcome: Outcome) -> str:
-    """Return at most eight lines: guarantee, attack bounds, accuracy, warnings, and where report and statement are."""
-    results = [*_guarantee_lines(outcome.guarantee), *_result_lines(outcome)]
-    if outcome.defaults:
-        shown = (f"{name.replace('_', ' ')} {_format_setting(value)}" for name, value in outcome.defaults.items())
-        results.append(f"Chosen by default: {', '.join(shown)}")
-    report = f"Report: {(outcome.directory / 'report.html').resolve().as_uri()}"
-    warnings = outcome.guarantee.warnings
-    room = _MOST_LINES - len(results) - 2
-    told = [f"Warning: {text}" for text in (warnings if len(warnings) <= room else warnings[: room - 1])]
-    if more := len(warnings) - len(told):
-        told.append(f"Warning: {more} {'more ' if told else ''}in the full statement")
-    return "\n".join([*results, *told, report, f"Full statement: privet guarantee {outcome.directory}"])
-
-
-def _format_setting(value: str | float) -> str:
-    return value if isinstance(value, str) else format(value, ",.3g" if value < 1000 else ",.0f")
-
-
-def format_full(outcome: Outcome) -> str:
-    """Return the full statement and every number of the evaluation."""
-    lines = [*_result_lines(outcome)]
-    if outcome.evaluation is not None:  # all of its numbers, below a line that names the test data
-        found = list_estimates(outcome.evaluation)
-        width = max(len(estimate.name) for estimate in found) + 1
-        origin = f" ({outcome.test_data})" if outcome.test_data else ""
-        table = [f"On the {outcome.evaluation.examples:,} test examples{origin}, with 95\u00a0% intervals:"]
-        table += [f"  {estimate.name:{width}} {estimate.with_interval}" for estimate in found]
-        lines[:1] = table
-    measured = "\n".join(lines)
-    where = (outcome.directory / "report.html").resolve().as_uri()
-    return f"{outcome.guarantee}\n\n{measured}\n\nTraining took {outcome.seconds:.0f} s. Report: {where}"
-
-
-def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
-    if math.isinf(guarantee.epsilon):
-        yield "NO PRIVACY (ε = ∞): " + ("; ".join(guarantee.reasons) or "the released values have no privacy bound") + "."
-        return
-    meaning = guarantee.meaning
-    yield f"ε = {format_up(guarantee.epsilon)}, δ = {guarantee.delta:g} for {guarantee.unit} ({guarantee.adjacency} neighbours)"
-    found, gain = format_percent_up(meaning.found_at_one_in_a_hundred), format_percent_up(meaning.advantage)
-    yield (
-        f"No membership attack finds more than {found} of the members at 1\u00a0% false positives; "
-        f"its advantage (TPR − FPR) is at most {gain}."
-    )
-
-
-def _result_lines(outcome: Outcome) -> Iterator[str]:
-    evaluation, held_out = outcome.evaluation, outcome.held_out
-    if evaluation is not None:
-        yield format_measured(evaluation)
-    if held_out is not None:
-        yield _format_held_out(held_out)
-    if evaluation is None and held_out is None:
-        yield _UNTESTED if outcome.communication is None else _UNTESTED_CLIENTS
-    if outcome.communication is not None:
-        yield _format_communication(outcome.communication)
-
-
-def _format_communication(found: Communication) -> str:
-    one, whole = found.client, found.run
-    sparse = f" ({100 * one.up / one.dense_up:.3g}\u00a0% of dense)" if one.up < one.dense_up else ""
-    return (
-        f"Communication: {format_bytes(one.up)}{sparse} up and {format_bytes(one.down)} down for a client in a round; "
-        f"{format_bytes(whole.up)} and {format_bytes(whole.down)} in all, for {found.cohort:,.4g} clients a round"
-    )
-
-
-def _format_held_out(found: HeldOutEstimate) -> str:
-    shown = ", ".join(f"{one.name} {one.with_interval}" for one in list_released(found))
-    return (
-        f"{shown} on {found.examples:,} held-out private {found.unit}s (95\u00a0% interval with noise; "
-        f"ε = {format_up(found.epsilon)} for this release)"
-    )
+    quiet = f"{outcome.directory}  ε = {format_up(outcome.guarantee.epsilon)}"
+    prose = format_full(outcome) if given.full else quiet if given.quiet else format_summary(outcome)
+    answer(given.json, list_results(outcome), prose)

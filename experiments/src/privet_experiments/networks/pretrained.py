@@ -10,7 +10,8 @@ from torch import nn
 
 from privet.errors import PrivetError, count
 from privet.models.networks import Network
-from privet.models.pretrained import efficientnet, minilm
+from privet.models.pretrained import minilm
+from privet_experiments.features import efficientnet
 from privet_experiments.features.minilm import last_layer
 
 # Names of the encoder's layers that LoRA adapts: the projections that the authors found to matter most.

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import platform
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,33 +20,15 @@ from privet.cli._verbs.audit import Quiet, progress_of_parts
 from privet.cli.definitions import load_definitions
 from privet.cli.options import STYLES, ClippingOptions
 from privet.cli.output import Json, answer, table
-from privet.clipping import NORM_RULES, Rule
+from privet.clipping import NORM_RULES
+from privet.cost.case import Case
 from privet.errors import InvalidArgumentError, choice, count
-from privet.gradients import trainable
-from privet.gradients.core.examples import count_examples, select_examples
-from privet.gradients.core.losses import LossFunction
 from privet.runs.tasks import cross_entropy
 
 _NEEDED = "defines model, loss_fn and dataset (or batch)"
 _MODELS = ("logistic", "mlp", "cnn", "tanh-cnn")
 _SHAPE, _CLASSES, _BATCH_SIZE = "1,28,28", 10, 256
-_WARM_UP_EXAMPLES = 2
 _BOUND = 1.0  # the cost of a step does not depend on it
-
-
-@dataclass(frozen=True)
-class _Case:
-    """A model with a batch, and the arguments of `privet bench` that select it alone."""
-
-    name: str
-    model: nn.Module
-    loss_fn: LossFunction
-    batch: Any
-    arguments: tuple[str, ...]
-    probe_batch: Any = None
-
-    def step(self, kind: str, rule: Rule) -> AbstractContextManager[cost.TimedStep]:
-        return cost.step_of(kind, self.model, self.loss_fn, self.batch, rule, self.probe_batch)
 
 
 def bench(
@@ -87,24 +67,21 @@ def bench(
     found, peak = [], None
     with ExitStack() as stack:  # within which standard output is for people
         cases = list(_build_cases(stack, file, model, shape, batch_size, device))
-        place = next(cases[0].model.parameters()).device
+        place = cases[0][0].device
         if peak_of is not None:
-            peak = _measure_peak(cases[0], choice("--peak-of", peak_of, cost.KINDS), rule, place)
+            peak = cases[0][0].measure_peak(choice("--peak-of", peak_of, cost.KINDS), rule)
             cases = []
         measurable = {"cuda": True, "cpu": sys.platform == "linux"}.get(place.type, False)
         kinds = cost.KINDS if memory and measurable else ()
         with progress_of_parts(len(cases) * (1 + len(kinds)), quiet=quiet or not cases) as begin:
-            for case in cases:
+            for case, arguments in cases:
                 begin(f"{case.name}: time")
-                with ExitStack() as steps:
-                    every = {kind: steps.enter_context(case.step(kind, rule)) for kind in cost.KINDS}
-                    times = cost.alternating(every, rounds)
-                peaks = {}
+                times, peaks = case.time(rule, rounds), {}
                 for kind in kinds:
                     begin(f"{case.name}: memory, {kind}")
                     chosen = ("--clipping", clipping, "--style", style, "--peak-of", kind)
-                    peaks[kind] = cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *case.arguments, *chosen])
-                found.append(_summarize(case, times, peaks))
+                    peaks[kind] = cost.peak_elsewhere([sys.executable, "-m", "privet", "bench", *arguments, *chosen])
+                found.append(case.summarize(times, peaks))
     machine = f"{platform.machine()}, torch {torch.__version__} on {place}, threads: {torch.get_num_threads()}"
     if peak is None:
         answer(json, {"machine": machine, "rounds": rounds, "results": found}, _format_table(machine, rounds, found))
@@ -114,8 +91,11 @@ def bench(
 
 def _build_cases(
     stack: ExitStack, file: Path | None, names: Sequence[str] | None, shape: str, batch_size: int | None, device: str
-) -> Iterator[_Case]:
-    """Yield the model that the file defines, or else networks of Privet on synthetic batches."""
+) -> Iterator[tuple[Case, tuple[str, ...]]]:
+    """Yield the model that the file defines, or else networks of Privet on synthetic batches.
+
+    With each come the arguments of `privet bench` that select it alone.
+    """
     size = count("--batch-size", _BATCH_SIZE if batch_size is None else batch_size)
     if file is None:
         check_device("--device", device)
@@ -128,13 +108,11 @@ def _build_cases(
     if batch_size is not None and batch_size > total:
         raise InvalidArgumentError("--batch-size", batch_size, f"at most the {total} examples of {file.name}")
     arguments = (str(file), "--batch-size", str(min(size, total)))
-    yield _Case(
-        file.name, given.require("model", nn.Module), given.require("loss_fn", Callable), batch, arguments,
-        given.find("probe_batch", object),
-    )  # fmt: skip
+    model, loss_fn = given.require("model", nn.Module), given.require("loss_fn", Callable)
+    yield Case(file.name, model, loss_fn, batch, given.find("probe_batch", object)), arguments
 
 
-def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
+def _synthetic_case(name: str, shape: str, size: int, device: str) -> tuple[Case, tuple[str, ...]]:
     sides = shape.split(",")
     if not all(side.isdecimal() for side in sides):
         raise InvalidArgumentError("--shape", shape, f"whole numbers separated by commas, such as {_SHAPE}")
@@ -143,26 +121,7 @@ def _synthetic_case(name: str, shape: str, size: int, device: str) -> _Case:
         network = models.build(choice("--model", name, models.NAMES), tuple(map(int, sides)), _CLASSES)
         batch = torch.randn(size, *map(int, sides)), torch.randint(0, _CLASSES, (size,))
     arguments = ("--model", name, "--shape", shape, "--batch-size", str(size), "--device", device)
-    return _Case(name, network.to(device), cross_entropy, tuple(part.to(device) for part in batch), arguments)
-
-
-def _measure_peak(case: _Case, kind: str, rule: Rule, device: torch.device) -> float:
-    warm_up = replace(case, batch=select_examples(case.batch, slice(_WARM_UP_EXAMPLES)))
-    with warm_up.step("plain", rule) as step, case.step(kind, rule) as measured:
-        step()  # memory that torch allocates at first use belongs to no kind of step
-        return cost.peak_of(measured, device=device)
-
-
-def _summarize(case: _Case, times: Mapping[str, Sequence[float]], peaks: Mapping[str, float]) -> dict[str, Any]:
-    plain, *others = cost.KINDS
-    return {
-        "model": case.name,
-        "parameters": sum(parameter.numel() for parameter in trainable(case.model).values()),
-        "batch_size": count_examples(case.batch),
-        "plain_ms": 1e3 * statistics.median(times[plain]),
-        "ratios": {kind: cost.paired_ratio(times[kind], times[plain]) for kind in others},
-        "peak_mb": dict(peaks),
-    }
+    return Case(name, network.to(device), cross_entropy, tuple(part.to(device) for part in batch)), arguments
 
 
 def _format_table(machine: str, rounds: int, found: Sequence[Mapping[str, Any]]) -> str:

@@ -11,11 +11,12 @@ from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli import options
 from privet.cli.options import command, option, require
 from privet.cli.output import MODEL, RUN, answer
-from privet.cli.running import NO_GOAL, format_measured, list_measured, load_dataset
+from privet.cli.running import NO_GOAL, load_dataset
 from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
 from privet.errors import choice
 from privet.runs.convex_run import describe_data, fit_and_write
+from privet.runs.summary import format_measured, list_measured
 from privet.training.directory import check_empty
 from privet.tuning.defaults import choose_regularisation
 
