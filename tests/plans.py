@@ -1,4 +1,4 @@
-"""Plan of the tests, with fields to change."""
+"""A plan of the tests, with fields to change."""
 
 from privet import Plan
 from privet.clipping import Flat

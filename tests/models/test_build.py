@@ -46,22 +46,13 @@ def test_every_option_builds_a_working_network(name, options):
 @pytest.mark.parametrize(
     ("name", "shape", "count"),
     [
-        ("logistic", (1, 28, 28), 7_850),
-        ("bounded-linear", (1, 28, 28), 7_850),
-        ("mlp", (1, 28, 28), 269_322),
-        ("edge-cnn", (1, 28, 28), 12_650),
-        ("edge-cnn", (3, 32, 32), 25_386),
-        ("cnn", (1, 28, 28), 26_010),
-        ("cnn", (3, 32, 32), 37_274),
-        ("tanh-cnn", (1, 28, 28), 70_762),
-        ("tanh-cnn", (3, 32, 32), 75_818),
-        ("tanh-cnn", (1, 8, 8), 65_642),
-        ("strided-cnn", (1, 28, 28), 19_514),
-        ("relu-cnn", (1, 28, 28), 21_840),
-        ("scattering-cnn", (81, 7, 7), 33_066),
-        ("regression-mlp", (8,), 7_146),
+        ("logistic", (1, 28, 28), 7_850), ("bounded-linear", (1, 28, 28), 7_850), ("mlp", (1, 28, 28), 269_322),
+        ("edge-cnn", (1, 28, 28), 12_650), ("edge-cnn", (3, 32, 32), 25_386), ("cnn", (1, 28, 28), 26_010),
+        ("cnn", (3, 32, 32), 37_274), ("tanh-cnn", (1, 28, 28), 70_762), ("tanh-cnn", (3, 32, 32), 75_818),
+        ("tanh-cnn", (1, 8, 8), 65_642), ("strided-cnn", (1, 28, 28), 19_514), ("relu-cnn", (1, 28, 28), 21_840),
+        ("scattering-cnn", (81, 7, 7), 33_066), ("regression-mlp", (8,), 7_146),
     ],
-)
+)  # fmt: skip
 def test_parameter_counts_match_the_architecture(name, shape, count):
     assert parameters(models.build(name, shape, 10)) == count
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from plans import plan
 from torch.utils.data import TensorDataset
 
 import privet
+from plans import plan
 from privet import clipping, noise, sampling
 from privet.accounting import Event
 from privet.accounting.queries import composed_epsilon

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+import plans
 import privet
 from privet.accounting.privacy_unit import group_unit
 from privet.errors import InvalidArgumentError, UnsupportedModelError
@@ -34,16 +35,10 @@ def data(examples, scale=1.0):
 
 
 def plan(units, unit, adjacency="add-remove", steps=1, multiplier=0.0, sampling=None):
-    return privet.Plan(
-        examples=units,
-        sampling=sampling or FullBatch(),
-        steps=steps,
-        clipping=privet.clipping.Flat(BOUND),
-        delta=1e-5,
-        adjacency=adjacency,
-        noise=privet.noise.Gaussian(multiplier, non_private=multiplier == 0),
-        unit=unit,
-    )
+    noise = privet.noise.Gaussian(multiplier, non_private=multiplier == 0)
+    return plans.plan(
+        examples=units, sampling=sampling or FullBatch(), steps=steps, adjacency=adjacency, noise=noise, unit=unit
+    )  # fmt: skip
 
 
 def setup(dataset, loss=None, adjacency="add-remove", **options):
@@ -76,8 +71,7 @@ def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is
     assert "example" not in prose.split("Not covered")[0]
 
 
-@pytest.mark.parametrize("cap", [1, 3, 10])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(("cap", "reduction"), [(1, "mean"), (3, "sum"), (10, "mean"), (10, "sum")])
 def test_a_user_moves_the_sum_by_at_most_the_bound_however_much_they_contribute(cap, reduction):
     """Neighbours: with and without a user with six huge examples; all others have one. The divisor is public."""
     x, y = data(11)
@@ -103,8 +97,7 @@ def moved_by(change, size=4, examples=13):
     return float((sums[0] - sums[1]).norm())
 
 
-@pytest.mark.parametrize("position", [0, 5, 12])
-@pytest.mark.parametrize("scale", [0.1, 30.0, 1e4])
+@pytest.mark.parametrize(("position", "scale"), [(0, 1e4), (5, 0.1), (12, 30.0)])
 def test_replacing_an_example_moves_the_sum_by_at_most_twice_the_bound(position, scale):
     def change(x, y):
         x[position] = -scale * x[position]
