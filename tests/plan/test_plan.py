@@ -319,16 +319,6 @@ def test_a_noise_schedule_is_what_the_accountant_is_told():
     assert made.epsilon(steps=150) == plan().epsilon(steps=150)
 
 
-@pytest.mark.parametrize("deviation", ["relative", "fixed"])
-def test_calibration_solves_for_the_base_multiplier_of_the_whole_schedule(deviation):
-    made = plan(
-        bound_schedule=Piecewise((1.0, 0.5), (0.3,)),
-        noise=Gaussian(schedule=Piecewise((1.0, 1.5), (0.8,)), deviation=deviation),
-    ).calibrate(0.9)
-    assert 0.9 * 0.999 < made.epsilon() <= 0.9
-    assert made.noise.schedule == Piecewise((1.0, 1.5), (0.8,))
-
-
 def test_a_plan_with_schedules_comes_back_from_json_to_the_last_bit():
     made = plan(bound_schedule=Table((1.0, 0.1 + 0.2)), noise=Gaussian(2.3, schedule=Linear(over=9), deviation="fixed"))
     back = Plan.from_json(made.to_json())
