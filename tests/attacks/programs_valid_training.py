@@ -60,15 +60,13 @@ def mapping_of_the_users_own():
 Pair = namedtuple("Pair", "inputs labels")
 
 
-@valid()
-def named_tuples_and_nested_dicts():
+PAIRS = Listed(Pair({"x": x, "scale": torch.tensor(1.5)}, int(y)) for x, y in DATA)
+
+
+@valid(lambda loss: right(perceptron, loss, PAIRS))
+def named_tuples_and_nested_dicts(model, batch):
     """Items are named tuples with a dict in them."""
-    items = [Pair({"x": x, "scale": torch.tensor(1.5)}, int(y)) for x, y in DATA]
-
-    def loss(model, batch):
-        return F.cross_entropy(model(batch.inputs["x"]) * batch.inputs["scale"][:, None], batch.labels, reduction="none")
-
-    return right(perceptron, loss, Listed(items))
+    return F.cross_entropy(model(batch.inputs["x"]) * batch.inputs["scale"][:, None], batch.labels, reduction="none")
 
 
 @valid()
@@ -145,31 +143,26 @@ def gradient_within_the_model(self, x):
     return self.out(F.pad(torch.func.grad(energy)(x), (0, 2)))
 
 
-@valid()
-def losses_from_a_dict_of_outputs():
+class Several(Body):
+    """Returns a dict."""
+
+    def forward(self, x):
+        h = self.hidden(x)
+        return {"logits": self.outer(h), "penalty": h.square().sum(1)}
+
+
+@valid(lambda loss: right(Several, loss))
+def losses_from_a_dict_of_outputs(model, batch):
     """The model returns a dict, the loss adds two of its entries."""
-
-    class Several(Body):
-        def forward(self, x):
-            h = self.hidden(x)
-            return {"logits": self.outer(h), "penalty": h.square().sum(1)}
-
-    def loss(model, batch):
-        out = model(batch[0])
-        return F.cross_entropy(out["logits"], batch[1], reduction="none") + 0.1 * out["penalty"]
-
-    return right(Several, loss)
+    out = model(batch[0])
+    return F.cross_entropy(out["logits"], batch[1], reduction="none") + 0.1 * out["penalty"]
 
 
-@valid()
-def autocast_to_bfloat16():
+@valid(lambda loss: right(perceptron, loss, tolerance=0.02))
+def autocast_to_bfloat16(model, batch):
     """Forward under autocast."""
-
-    def loss(model, batch):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return F.cross_entropy(model(batch[0]).float(), batch[1], reduction="none")
-
-    return right(perceptron, loss, tolerance=0.02)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return F.cross_entropy(model(batch[0]).float(), batch[1], reduction="none")
 
 
 @valid()

@@ -226,11 +226,7 @@ def test_impossible_terms_are_named_and_no_file_is_made(tmp_path, terms, says):
 
 @pytest.mark.parametrize(
     ("the_plan", "says"),
-    [
-        (plan(adjacency="zero-out"), "adjacency"),
-        (plan(unit="one user"), "unit"),
-        (plan(examples=N + 1), "examples"),
-    ],
+    [(plan(adjacency="zero-out"), "adjacency"), (plan(unit="one user"), "unit"), (plan(examples=N + 1), "examples")],
 )
 def test_a_plan_for_other_data_is_refused(tmp_path, the_plan, says):
     with pytest.raises(InvalidArgumentError, match=says):
@@ -338,13 +334,7 @@ def test_a_resumed_training_finds_its_budget(tmp_path):
     first = training(shared, tmp_path / "run")
     with first:
         next(iter(first))
-    again = privet.Training.resume(
-        tmp_path / "run",
-        first.model,
-        loss,
-        first.optimizer,
-        first._rows.dataset,
-    )
+    again = privet.Training.resume(tmp_path / "run", first.model, loss, first.optimizer, first._rows.dataset)
     with again:
         assert shared.account().total() == cost(plan())
         again.run()

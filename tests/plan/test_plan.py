@@ -148,8 +148,7 @@ def test_a_plan_is_frozen():
 
 
 @pytest.mark.parametrize(
-    ("accountant", "adjacency"),
-    [(None, "add-remove"), ("pld", "replace-one"), ("rdp", "add-remove"), ("basic", "replace-one")],
+    ("accountant", "adjacency"), [(None, "add-remove"), ("pld", "replace-one"), ("rdp", "add-remove"), ("basic", "replace-one")]
 )
 def test_calibrate_solves_for_the_noise_and_nothing_else(accountant, adjacency):
     asked = plan(noise=Gaussian(source="fast"), adjacency=adjacency)

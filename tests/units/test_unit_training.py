@@ -43,7 +43,7 @@ def plan(units, unit, adjacency="add-remove", steps=1, multiplier=0.0, sampling=
 
 def setup(dataset, loss=None, adjacency="add-remove", **options):
     model = network()
-    made = plan(len(dataset), dataset.privacy_unit, adjacency, **options)
+    made = plan(len(dataset), getattr(dataset, "privacy_unit", "one example"), adjacency, **options)
     return privet.Training(made, model, loss or grouped(loss_fn), torch.optim.SGD(model.parameters(), lr=RATE), dataset)
 
 
@@ -116,11 +116,8 @@ def test_groups_state_their_unit():
     assert "that is replaced by another" in prose
     assert "of 4 groups" in prose
     assert "the contribution of each group to 0.7" in prose
-    assert (
-        training.epsilon()
-        == training.plan.epsilon()
-        > plan(4, "one example", steps=3, multiplier=2.3, sampling=Poisson(2)).epsilon()
-    )
+    alone = plan(4, "one example", steps=3, multiplier=2.3, sampling=Poisson(2))
+    assert training.epsilon() == training.plan.epsilon() > alone.epsilon()
 
 
 @pytest.mark.parametrize(
@@ -179,9 +176,7 @@ def test_a_data_set_of_users_may_say_so_itself():
     class Own(TensorDataset):
         privacy_unit = "one user"
 
-    x, y = data(13)
-    dataset = Own(x, y)
-    setup(dataset, loss_fn).run()
+    setup(Own(*data(13)), loss_fn).run()
 
 
 @pytest.mark.parametrize("reduction", [lambda losses: losses.mean(), lambda losses: losses.mean().expand(len(losses))])
@@ -204,12 +199,8 @@ def jittered(batch):
 
 
 def test_random_views_train_in_shared_passes():
-    x, y = data(13)
-    model = network()
-    made = plan(13, "one example", steps=4, multiplier=2.3, sampling=Poisson(4))
-    training = privet.Training(
-        made, model, averaged(loss_fn, jittered, 3), torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x, y)
-    )
+    loss = averaged(loss_fn, jittered, 3)
+    training = setup(TensorDataset(*data(13)), loss, steps=4, multiplier=2.3, sampling=Poisson(4))
     assert training.method == "ghost"
     training.run()
     assert training.guarantee().unit == "one example"
@@ -224,13 +215,8 @@ def test_random_views_train_in_shared_passes():
     ],
 )
 def test_views_that_mix_examples_are_refused(mix):
-    x, y = data(13)
-    model = network()
     with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
-        privet.Training(
-            plan(13, "one example"), model, averaged(loss_fn, lambda batch: (mix(batch[0]), batch[1]), 2),
-            torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x, y),
-        )  # fmt: skip
+        setup(TensorDataset(*data(13)), averaged(loss_fn, lambda batch: (mix(batch[0]), batch[1]), 2))
 
 
 def test_users_may_be_seen_in_several_views():
