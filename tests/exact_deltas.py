@@ -1,4 +1,4 @@
-"""δ(ε) of one sampled Gaussian release, from its definition, in sixty digits."""
+"""δ(ε) of one sampled Gaussian release, from its definition, in a hundred digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import mpmath as mp
 
-mp.mp.dps = 60
+mp.mp.dps = 100
 
 
 def _above(x: mp.mpf) -> mp.mpf:
