@@ -75,10 +75,15 @@ MODULES = {name_of(path, source): path for package, source in SOURCES.items() fo
 PACKAGES = sorted(name for name, path in MODULES.items() if path.name == "__init__.py")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path: Path) -> set[str]:
     """Return the modules of this project that a module imports from anywhere in it, also for types only."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -139,14 +144,13 @@ def test_the_core_does_not_know_the_experiments():
 
 
 def test_no_two_public_classes_have_one_name():
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in MODULES.values())
-    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for path in MODULES.values() for node in parsed(path).body if isinstance(node, ast.ClassDef))
     assert not {name for name, count in names.items() if count > 1 and not name.startswith("_")}
 
 
 def test_names_that_begin_with_an_underscore_are_used_in_their_module_alone():
     for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             within = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             taken = [alias.name for alias in node.names] if within.partition(".")[0] in SOURCES else []
             assert not [one for one in taken if one.startswith("_") and f"{within}.{one}" not in MODULES], name

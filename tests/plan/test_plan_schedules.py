@@ -45,10 +45,10 @@ def _settings(monkeypatch):
     monkeypatch.setitem(SETTINGS, "first", 0.2)
 
 
-def of_the_multipliers(made):
+def of_the_multipliers(made, accountant="pld"):
     """Return the ε of the noise that the steps draw."""
     events = [Event(made.sampling_rate, multiplier) for multiplier in made.multipliers()]
-    return composed_epsilon(events, delta=made.delta, adjacency=made.adjacency)
+    return composed_epsilon(events, delta=made.delta, adjacency=made.adjacency, accountant=accountant)
 
 
 PARTS = {
@@ -73,7 +73,7 @@ def test_a_schedule_that_extends_the_constant_one_is_accounted_for_as_what_it_do
 @each
 def test_factors_are_those_of_when_the_plan_was_made(parts):
     made = plan(steps=5, **parts)
-    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
+    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0, accountant="rdp")
     before = [(each.epsilon(), each.multipliers().tolist(), each.bound_factors().tolist()) for each in (made, solved)]
     SETTINGS["first"] = 0.9
     after = [(each.epsilon(), each.multipliers().tolist(), each.bound_factors().tolist()) for each in (made, solved)]
@@ -85,9 +85,9 @@ def test_factors_are_those_of_when_the_plan_was_made(parts):
 def test_a_calibrated_plan_has_the_factors_that_it_was_calibrated_for():
     asked = plan(steps=5, noise=Gaussian(schedule=WarmUp()))
     SETTINGS["first"] = 0.9
-    solved = asked.calibrate(2.0)
+    solved = asked.calibrate(2.0, accountant="rdp")
     assert solved.multipliers()[0] == pytest.approx(0.2 * solved.noise_multiplier)
-    assert 1.99 < of_the_multipliers(solved) <= 2.0
+    assert 1.99 < of_the_multipliers(solved, "rdp") <= 2.0
 
 
 def test_a_training_draws_and_states_the_factors_of_when_the_plan_was_made():
