@@ -109,18 +109,11 @@ def test_nested_items_are_converted_as_torch_does(item):
 @pytest.mark.parametrize(
     "item",
     [
-        None,
-        object(),
-        np.array(["a"]),
-        np.array([None]),
-        1j,
-        {1, 2},
-        (1, None),
-        torch.eye(2).to_sparse(),
+        None, object(), np.array(["a"]), np.array([None]), 1j, {1, 2}, (1, None), torch.eye(2).to_sparse(),
         np.datetime64("2020-01-01"),
     ],
     ids=lambda item: type(item).__name__,
-)
+)  # fmt: skip
 def test_what_torch_cannot_collate_is_an_error_here(item):
     with pytest.raises(Exception) as theirs:
         default_collate([item])
