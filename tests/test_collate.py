@@ -95,8 +95,10 @@ TREES = st.recursive(
 @given(TREES)
 @settings(deadline=None)
 def test_nested_items_are_converted_as_torch_does(item):
-    one, other = pytree.tree_leaves(batch_of_one(item)), pytree.tree_leaves(copy_batch(default_collate([item])))
-    assert pytree.tree_structure(batch_of_one(item)) == pytree.tree_structure(copy_batch(default_collate([item])))
+    (one, tree), (other, theirs) = (
+        pytree.tree_flatten(made) for made in (batch_of_one(item), copy_batch(default_collate([item])))
+    )
+    assert tree == theirs
     for mine, theirs in zip(one, other, strict=True):
         if isinstance(mine, torch.Tensor):
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
@@ -107,18 +109,11 @@ def test_nested_items_are_converted_as_torch_does(item):
 @pytest.mark.parametrize(
     "item",
     [
-        None,
-        object(),
-        np.array(["a"]),
-        np.array([None]),
-        1j,
-        {1, 2},
-        (1, None),
-        torch.eye(2).to_sparse(),
+        None, object(), np.array(["a"]), np.array([None]), 1j, {1, 2}, (1, None), torch.eye(2).to_sparse(),
         np.datetime64("2020-01-01"),
     ],
     ids=lambda item: type(item).__name__,
-)
+)  # fmt: skip
 def test_what_torch_cannot_collate_is_an_error_here(item):
     with pytest.raises(Exception) as theirs:
         default_collate([item])

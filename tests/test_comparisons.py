@@ -16,10 +16,10 @@ COMPARISONS = {"assert_close", "allclose", "assert_allclose", "assert_almost_equ
 
 def default_tolerances(source: str) -> Iterator[str]:
     """Every comparison in `source` whose tolerance is the default of its library, or that is passed on without one."""
-    tree = ast.parse(source)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    nodes = list(ast.walk(ast.parse(source))) if any(name in source for name in COMPARISONS) else []
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     stated = [call.func for call in calls if {"rtol", "atol"} & {word.arg for word in call.keywords}]
-    for node in ast.walk(tree):
+    for node in nodes:
         name = getattr(node, {ast.Attribute: "attr", ast.Name: "id", ast.alias: "name"}.get(type(node), ""), None)
         if name in COMPARISONS and node not in stated:
             yield f"{node.lineno}: {ast.unparse(node)}"

@@ -10,41 +10,25 @@ NOT_NUMBERS = (True, False, "1", None, 1j, [1.0])
 NOT_FINITE = (math.nan, math.inf, -math.inf, 10**400)
 
 
-@pytest.mark.parametrize("check", [errors.real, errors.positive, lambda *a: errors.between(*a, 0.0, 1.0)])
-@pytest.mark.parametrize("value", NOT_NUMBERS + NOT_FINITE, ids=lambda value: str(value)[:8])
-def test_what_is_not_a_finite_real_number_is_refused_by_name(check, value):
-    with pytest.raises(InvalidArgumentError, match=r"^rate is .*; it must be (a real number|finite)\."):
-        check("rate", value)
+def between(name, value):
+    return errors.between(name, value, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("value", [0, -0.0, -1, -1e-300])
-def test_positive_refuses_zero_and_below(value):
-    with pytest.raises(InvalidArgumentError, match=r"rate is .*greater than 0"):
-        errors.positive("rate", value)
+REFUSED = [
+    *((check, NOT_NUMBERS + NOT_FINITE, r"(a real number|finite)\.") for check in (errors.real, errors.positive, between)),
+    (errors.positive, [0, -0.0, -1, -1e-300], "greater than 0"),
+    (between, [0, 1, 1.0, -0.5, 1.5], "between 0 and 1, both excluded"),
+    (errors.count, [True, 1.0, "3", None, math.nan], "a whole number"),
+    (lambda *a: errors.count(*a, minimum=2), [1, -3, 2**31, 10**400], "at least 2 and less than"),
+    (lambda *a: errors.choice(*a, ("a", "b")), ["c", "", None, 1, [], {"a": 1}], "one of 'a', 'b'"),
+]
 
 
-@pytest.mark.parametrize("value", [0, 1, 1.0, -0.5, 1.5])
-def test_between_excludes_its_ends(value):
-    with pytest.raises(InvalidArgumentError, match=r"rate is .*between 0 and 1, both excluded"):
-        errors.between("rate", value, 0.0, 1.0)
-
-
-@pytest.mark.parametrize("value", [True, 1.0, "3", None, math.nan])
-def test_a_count_is_a_whole_number(value):
-    with pytest.raises(InvalidArgumentError, match=r"steps is .*a whole number"):
-        errors.count("steps", value)
-
-
-@pytest.mark.parametrize("value", [1, -3, 2**31, 10**400])
-def test_a_count_is_in_range(value):
-    with pytest.raises(InvalidArgumentError, match=r"steps is .*at least 2 and less than"):
-        errors.count("steps", value, minimum=2)
-
-
-@pytest.mark.parametrize("value", ["c", "", None, 1, [], {"a": 1}])
-def test_a_choice_lists_the_words(value):
-    with pytest.raises(InvalidArgumentError, match="one of 'a', 'b'"):
-        errors.choice("word", value, ("a", "b"))
+@pytest.mark.parametrize(("check", "values", "allowed"), REFUSED, ids=[str(k) for k in range(len(REFUSED))])
+def test_a_value_out_of_range_is_refused_by_name_with_what_is_allowed(check, values, allowed):
+    for value in values:
+        with pytest.raises(InvalidArgumentError, match=rf"^rate is .*; it must be .*{allowed}"):
+            check("rate", value)
 
 
 def test_accepted_values_come_back_unchanged():

@@ -78,8 +78,9 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("deviation", ["fixed", "relative"])
-@pytest.mark.parametrize("schedule", BOUNDS)
+@pytest.mark.parametrize(
+    ("schedule", "deviation"), [("linear", "fixed"), ("geometric", "relative"), ("mix-up", "fixed"), ("constant", "relative")]
+)
 def test_momentum_and_a_varying_clip_bound(schedule, deviation):
     """Algorithm 1 of "Differentially Private SGD with Momentum and Varying Clipping Bound"; its divisor made public."""
     value, bound = BOUNDS[schedule]

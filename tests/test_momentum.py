@@ -91,13 +91,13 @@ def algorithm_2(the_plan, network, x, y):
     return w
 
 
-@pytest.mark.parametrize(("rule", "method", "multiplier"), [(RULES[0], "loop", SIGMA), (RULES[1], "ghost", SIGMA)], ids=str)
+@pytest.mark.parametrize(("rule", "method"), [(RULES[0], "loop"), (RULES[1], "ghost")], ids=str)
 @pytest.mark.parametrize(("momentum", "batch_size"), [
     (InnerOuter(0.6, 0.3, 3), 9.0), (InnerOuter(1.0, 1.0, 1), 9.0), (InnerOuter(0.9, 0.5, 9), float(N)),
     (InnerOuter(0.9, 0.2, 0), 9.0), (PerExample(0.4), float(N)), (PerExample(1.0), float(N)),
 ], ids=str)  # fmt: skip
-def test_steps_are_those_of_the_paper(momentum, batch_size, method, rule, multiplier):
-    the_plan, contents = plan(momentum, rule, multiplier, batch_size), data()
+def test_steps_are_those_of_the_paper(momentum, batch_size, method, rule):
+    the_plan, contents = plan(momentum, rule, SIGMA, batch_size), data()
     listing = algorithm_2 if isinstance(momentum, PerExample) else algorithm_3
     expected = listing(the_plan, model(), *contents)
     network = model()
@@ -147,8 +147,11 @@ def test_an_example_that_is_not_finite_once_contributes_again_afterwards():
 # State ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("momentum", [InnerOuter(0.8, 0.3, 3), InnerOuter(0.8, 1.0, 2), InnerOuter(0.8, 0.3, 0)], ids=str)
-@pytest.mark.parametrize("stop", [1, 4])
+@pytest.mark.parametrize(
+    ("momentum", "stop"),
+    [(InnerOuter(0.8, 0.3, 3), 1), (InnerOuter(0.8, 0.3, 3), 4), (InnerOuter(0.8, 1.0, 2), 4), (InnerOuter(0.8, 0.3, 0), 1)],
+    ids=str,
+)
 def test_a_resumed_training_walks_on_as_if_it_had_not_stopped(tmp_path, momentum, stop):
     the_plan, contents = plan(momentum, multiplier=0.0, steps=8), data()
     straight = model()
@@ -233,8 +236,7 @@ class Still(nn.Module):
         return (x * self.w).sum(1)
 
 
-@pytest.mark.parametrize("kept", [0.6, 0.9])
-@pytest.mark.parametrize("whose", ["torch", "outer"])
+@pytest.mark.parametrize(("kept", "whose"), [(0.6, "torch"), (0.9, "outer")])
 def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
     """Var = σ²·(1 − c²ᵗ)/(1 − c²) at step t, of torch's own momentum on the releases and of ours."""
     width, bound, divisor, steps = 20_000, 0.37, 5.0, 5

@@ -14,16 +14,9 @@ from privet.errors import InvalidArgumentError
 from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule, Table, ToZero, factors_of, is_constant, tabulate
 
 EVERY = [
-    Constant(),
-    Linear(),
-    Linear(final=0.25, over=7),
-    ToZero(),
-    Geometric(),
-    Geometric(rate=0.2, final=0.1),
-    Piecewise((1.0, 200.0), (0.95,)),
-    Piecewise((3.0,), ()),
-    Table((1.0, 0.9, 0.7)),
-]
+    Constant(), Linear(), Linear(final=0.25, over=7), ToZero(), Geometric(), Geometric(rate=0.2, final=0.1),
+    Piecewise((1.0, 200.0), (0.95,)), Piecewise((3.0,), ()), Table((1.0, 0.9, 0.7)),
+]  # fmt: skip
 
 
 def test_linear_is_the_papers_rule():

@@ -19,11 +19,7 @@ from opacus.accountants import PRVAccountant as OpacusPRV
 from opacus.accountants import RDPAccountant as OpacusRDP
 from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
 from riskcal.accountants import CTDAccountant
-from riskcal.analysis import (
-    get_advantage_from_pld,
-    get_bayes_risk_from_pld,
-    get_beta_from_pld,
-)
+from riskcal.analysis import get_advantage_from_pld, get_bayes_risk_from_pld, get_beta_from_pld
 
 from privet.accounting import Event, rdp
 from privet.accounting.guarantee import tradeoff
@@ -33,12 +29,7 @@ FEW = settings(deadline=None, max_examples=5)
 # Ours is above the truth by less than this share of ε, and what a composition adds to every release: a hair.
 OURS, HAIR = 1e-3, 1e-5
 
-releases = st.builds(
-    Event,
-    st.floats(-4, -0.3).map(lambda power: 10**power),
-    st.floats(0.6, 6.0),
-    st.integers(1, 1500),
-)
+releases = st.builds(Event, st.floats(-4, -0.3).map(lambda power: 10**power), st.floats(0.6, 6.0), st.integers(1, 1500))
 plans = st.lists(releases, min_size=1, max_size=3)
 deltas = st.floats(-7, -3).map(lambda power: 10**power)
 

@@ -10,6 +10,7 @@ Runs of several steps have a non-zero learning rate only in their last step, so 
 
 from __future__ import annotations
 
+import functools
 import random
 import signal
 import warnings
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from materials import without
+from materials import CLASSES, classify, model_of, public, without
 from snapshots import differences, generators, snapshot
 from torch import Tensor, nn
 from torch.utils.data import default_collate
@@ -57,19 +58,22 @@ PROGRAMS: list[Program] = []
 VALID = "valid"
 
 
-def attack(cause: str) -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
-    """Register an attack by its cause; its docstring describes the attempt."""
+def attack(cause: str, verdict: Callable[[Any], Verdict] = lambda run: run()) -> Callable[[Any], Any]:
+    """Register an attack by its cause; its docstring describes the attempt.
 
-    def register(run: Callable[[], Verdict]) -> Callable[[], Verdict]:
-        PROGRAMS.append(Program(cause, run.__name__, run))
-        return run
+    The function is the program, which returns its verdict; or a part of it, such as a loss, of which `verdict` returns it.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        PROGRAMS.append(Program(cause, function.__name__, functools.wraps(function)(lambda: verdict(function))))
+        return function
 
     return register
 
 
-def valid() -> Callable[[Callable[[], Verdict]], Callable[[], Verdict]]:
-    """Register a program that must be accepted and trained correctly."""
-    return attack(VALID)
+def valid(verdict: Callable[[Any], Verdict] = lambda run: run()) -> Callable[[Any], Any]:
+    """Register a program, or a part of one, that must be accepted and trained correctly."""
+    return attack(VALID, verdict)
 
 
 @dataclass(frozen=True)
@@ -255,6 +259,27 @@ def exact(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[in
         if first.change is None
         else trained_right(task, data, tolerance=tolerance, remove=remove)
     )
+
+
+def forward_pass(
+    cause: str, data: Any, judged: Any = exact, remove: Sequence[int] = (0, 5), **parts: Any
+) -> Callable[[Any], Any]:
+    """Register a forward pass over some data, of a model with these parts.
+
+    Args:
+        cause: of the attack, or `VALID`.
+        data: what it is trained on.
+        judged: gives the verdict: `exact`, `bounded` or `trained_right`.
+        remove: the examples that neighbours lack.
+        parts: name → maker of a layer or a parameter; `out`, from seven units to the classes, is made unless it is given.
+    """
+    makers = {"out": lambda: nn.Linear(7, CLASSES), **parts}
+
+    def verdict(forward: Any) -> Verdict:
+        make = lambda: model_of(forward, **{name: part() for name, part in makers.items()})
+        return judged(Task(make, classify, options=public(data)), data, remove=remove)
+
+    return attack(cause, verdict)
 
 
 # ---------------------------------------------------------------- judging

@@ -41,10 +41,10 @@ def without(data: Any, index: int) -> Any:
     return other
 
 
-def points(examples: int = 18, *, width: int = WIDTH, outlier: float = 1.0, seed: int = 3) -> TensorDataset:
+def points(examples: int = 18, *, outlier: float = 1.0) -> TensorDataset:
     """Return vectors with class labels; the first vector is `outlier` times as long."""
-    source = torch.Generator().manual_seed(seed)
-    x = 2 * torch.randn(examples, width, generator=source)
+    source = torch.Generator().manual_seed(3)
+    x = 2 * torch.randn(examples, WIDTH, generator=source)
     x[0] *= outlier
     return TensorDataset(x, torch.randint(CLASSES, (examples,), generator=source))
 
@@ -54,18 +54,18 @@ def listed(data: TensorDataset) -> Listed:
     return Listed((x, int(y)) for x, y in data)
 
 
-def sentences(examples: int = 18, *, length: int = 7, words: int = 13, seed: int = 4) -> TensorDataset:
+def sentences(examples: int = 18, *, length: int = 7, words: int = 13) -> TensorDataset:
     """Return texts of equal length, with words numbered from 1, and class labels."""
-    source = torch.Generator().manual_seed(seed)
+    source = torch.Generator().manual_seed(4)
     text = torch.randint(1, words, (examples, length), generator=source)
     return TensorDataset(text, torch.randint(CLASSES, (examples,), generator=source))
 
 
-def series(examples: int = 12, *, longest: int = 6, width: int = WIDTH, seed: int = 6) -> TensorDataset:
+def series(examples: int = 12, *, longest: int = 6, seed: int = 6) -> TensorDataset:
     """Return zero-padded sequences with their lengths ≥ 1, and class labels."""
     source = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, longest + 1, (examples,), generator=source)
-    x = torch.randn(examples, longest, width, generator=source)
+    x = torch.randn(examples, longest, WIDTH, generator=source)
     x *= (torch.arange(longest) < lengths[:, None])[..., None]
     return TensorDataset(x, lengths, torch.randint(CLASSES, (examples,), generator=source))
 
@@ -79,12 +79,9 @@ def public(data: Any) -> dict[str, Any]:
     )
 
 
-def pictures(examples: int = 8, *, channels: int = 2, side: int = 6, seed: int = 8) -> TensorDataset:
+def pictures() -> TensorDataset:
     """Return images with class labels."""
-    source = torch.Generator().manual_seed(seed)
-    return TensorDataset(
-        torch.randn(examples, channels, side, side, generator=source), torch.randint(CLASSES, (examples,), generator=source)
-    )
+    return TensorDataset(torch.randn(8, 2, 6, 6, generator=torch.Generator().manual_seed(8)), torch.arange(8) % CLASSES)
 
 
 def classify(model: Any, batch: Any) -> Tensor:
@@ -93,17 +90,17 @@ def classify(model: Any, batch: Any) -> Tensor:
     return F.cross_entropy(model(*inputs), label, reduction="none")
 
 
-def perceptron(width: int = WIDTH) -> nn.Sequential:
+def perceptron() -> nn.Sequential:
     """Return two linear layers."""
-    return nn.Sequential(nn.Linear(width, 7), nn.Tanh(), nn.Linear(7, CLASSES))
+    return nn.Sequential(nn.Linear(WIDTH, 7), nn.Tanh(), nn.Linear(7, CLASSES))
 
 
 class Body(nn.Module):
     """Two linear layers, `inner` and `outer`, for custom forward passes."""
 
-    def __init__(self, width: int = WIDTH, hidden: int = 7, outputs: int = CLASSES) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.inner, self.outer = nn.Linear(width, hidden), nn.Linear(hidden, outputs)
+        self.inner, self.outer = nn.Linear(WIDTH, 7), nn.Linear(7, CLASSES)
 
     def hidden(self, x: Tensor) -> Tensor:
         """Return the hidden units."""

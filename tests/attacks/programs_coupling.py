@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from harness import Task, Verdict, attack, bounded, exact
+from harness import Task, Verdict, attack, bounded, exact, forward_pass
 from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points
 from torch import nn
 from torch.nn import functional as F
@@ -15,15 +15,35 @@ from torch.utils.data import TensorDataset, default_collate
 FAR = points(outlier=40.0)
 
 
-def averaging():
-    """A scalar weight on the mean over time, which longer padding reduces."""
+def coupled(make=perceptron, data=FAR, remove=(0, 7), **options) -> Verdict:
+    """Return the verdict on a model, or by `loss` and `collate` on those, in which examples affect each other."""
+    return bounded(Task(make, **{"loss": classify, **options}), data, remove=remove)
 
-    def forward(self, x):
-        return self.scale(x.mean(1))
 
-    model = model_of(forward, scale=nn.Linear(1, 1, bias=False))
-    nn.init.constant_(model.scale.weight, 1.5)
-    return model
+def by_loss(loss) -> Verdict:
+    return coupled(loss=loss)
+
+
+def by_collate(collate, make=perceptron) -> Verdict:
+    return coupled(make, listed(FAR), collate=collate)
+
+
+def averaging(length=lambda mask: None):
+    """Return a factory of a scalar weight on the mean over time, which longer padding reduces."""
+
+    def forward(self, x, *mask):
+        return self.scale(x[:, : length(*mask or [None])].mean(1))
+
+    def make():
+        model = model_of(forward, scale=nn.Linear(1, 1, bias=False))
+        nn.init.constant_(model.scale.weight, 1.5)
+        return model
+
+    return make
+
+
+def padded(few):
+    return pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few])
 
 
 def far_from_target(model, batch):
@@ -33,76 +53,50 @@ def far_from_target(model, batch):
 @attack("coupling")
 def model_cuts_to_the_longest_mask():
     """The model truncates padding to the longest example of the batch, so the result depends on others."""
-
-    def forward(self, x, mask):
-        return self.scale(x[:, : int(mask.sum(1).max())].mean(1))
-
-    def make():
-        model = model_of(forward, scale=nn.Linear(1, 1, bias=False))
-        nn.init.constant_(model.scale.weight, 1.5)
-        return model
-
     lengths = torch.tensor([50] + [3] * 25)
     mask = torch.arange(50) < lengths[:, None]
     x = 2.0 * (torch.arange(50) < 3).expand(26, 50)[..., None].float()
-    return bounded(Task(make, far_from_target), TensorDataset(x, mask, torch.ones(26)), remove=(0, 3))
+    make = averaging(lambda mask: int(mask.sum(1).max()))
+    return coupled(make, TensorDataset(x, mask, torch.ones(26)), (0, 3), loss=far_from_target)
 
 
-@attack("coupling")
-def negatives_of_the_whole_batch():
+@attack("coupling", by_loss)
+def negatives_of_the_whole_batch(model, batch):
     """A contrastive loss, but only for batches larger than those of a check."""
-
-    def loss(model, batch):
-        losses, z = classify(model, batch), model(batch[0])
-        if len(z) > 8:
-            losses = losses + F.cross_entropy(z @ z.t(), torch.arange(len(z)), reduction="none")
-        return losses
-
-    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+    losses, z = classify(model, batch), model(batch[0])
+    if len(z) > 8:
+        losses = losses + F.cross_entropy(z @ z.t(), torch.arange(len(z)), reduction="none")
+    return losses
 
 
-@attack("coupling")
-def loss_repeats_its_mean():
+@attack("coupling", by_loss)
+def loss_repeats_its_mean(model, batch):
     """Every loss is the mean of all losses."""
-    return bounded(Task(perceptron, lambda model, batch: classify(model, batch).mean().expand(len(batch[1]))), FAR, remove=(0, 7))
+    return classify(model, batch).mean().expand(len(batch[1]))
 
 
-@attack("coupling")
-def attention_between_examples():
+@forward_pass("coupling", FAR, bounded, (0, 7), a=lambda: nn.Linear(WIDTH, 7))
+def attention_between_examples(self, x):
     """Rows of the batch attend to each other."""
-
-    def forward(self, x):
-        h = self.a(x)
-        return self.out(F.scaled_dot_product_attention(h[None], h[None], h[None])[0])
-
-    make = lambda: model_of(forward, a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
-    return bounded(Task(make, classify), FAR, remove=(0, 7))
+    h = self.a(x)
+    return self.out(F.scaled_dot_product_attention(h[None], h[None], h[None])[0])
 
 
-@attack("coupling")
-def router_with_places_for_few():
+@forward_pass("coupling", FAR, bounded, (0, 7), left=lambda: nn.Linear(WIDTH, 7), right=lambda: nn.Linear(WIDTH, 7))
+def router_with_places_for_few(self, x):
     """Each expert takes the first examples up to its capacity; later ones are dropped."""
-
-    def forward(self, x):
-        chosen = (x[:, 0] > 0).long()
-        rank = F.one_hot(chosen, 2).cumsum(0).gather(1, chosen[:, None])[:, 0]
-        kept = (rank <= max(1, len(x) // 4)).float()[:, None]
-        both = torch.stack([self.left(x), self.right(x)], 1)
-        return self.out((both[torch.arange(len(x)), chosen] * kept).tanh())
-
-    make = lambda: model_of(forward, left=nn.Linear(WIDTH, 6), right=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES))
-    return bounded(Task(make, classify), FAR, remove=(0, 7))
+    chosen = (x[:, 0] > 0).long()
+    rank = F.one_hot(chosen, 2).cumsum(0).gather(1, chosen[:, None])[:, 0]
+    kept = (rank <= max(1, len(x) // 4)).float()[:, None]
+    both = torch.stack([self.left(x), self.right(x)], 1)
+    return self.out((both[torch.arange(len(x)), chosen] * kept).tanh())
 
 
-@attack("coupling")
-def load_balance_of_experts():
+@attack("coupling", by_loss)
+def load_balance_of_experts(model, batch):
     """An auxiliary loss over how many examples each expert gets is added to every loss."""
-
-    def loss(model, batch):
-        share = model[0](batch[0]).softmax(1).mean(0)
-        return classify(model, batch) + 5 * share.square().sum()
-
-    return bounded(Task(perceptron, loss), FAR, remove=(0, 7))
+    share = model[0](batch[0]).softmax(1).mean(0)
+    return classify(model, batch) + 5 * share.square().sum()
 
 
 @attack("coupling")
@@ -130,40 +124,35 @@ def wrong_rule_for_vmap():
         def forward(self, x):
             return self.outer(Wrong.apply(self.hidden(x)))
 
-    return bounded(Task(User, classify), FAR, remove=(0, 7))
+    return coupled(User)
 
 
 @attack("coupling")
 def collate_pads_to_the_longest():
     """One long sequence reduces the mean over time of all others, and flips the sign of their gradients."""
     items = [(torch.full((60, 1), 0.02), 1.0)] + [(torch.full((3, 1), 2.0), 1.0)] * 40
-    collate = lambda few: (pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few]))
-    return bounded(Task(averaging, far_from_target, collate=collate), Listed(items), remove=(0, 1))
+    return coupled(averaging(), Listed(items), (0, 1), loss=far_from_target, collate=padded)
 
 
-@attack("coupling")
-def collate_standardises_over_the_batch():
+@attack("coupling", by_collate)
+def collate_standardises_over_the_batch(items):
     """Inputs are standardised by the mean and deviation of the batch."""
-
-    def collate(items):
-        x, y = default_collate(items)
-        return (x - x.mean(0)) / (x.std(0, correction=0) + 1e-6), y
-
-    return bounded(Task(perceptron, classify, collate=collate), listed(FAR), remove=(0, 7))
+    x, y = default_collate(items)
+    return (x - x.mean(0)) / (x.std(0, correction=0) + 1e-6), y
 
 
-@attack("coupling")
-def collate_appends_the_others_as_context():
+class Beside(Body):
+    """Takes two inputs."""
+
+    def forward(self, x, other):
+        return self.outer(self.hidden(x) + self.inner(other))
+
+
+@attack("coupling", lambda collate: by_collate(collate, Beside))
+def collate_appends_the_others_as_context(items):
     """Every example has the mean of the batch as a second input."""
-
-    def collate(items):
-        x, y = default_collate(items)
-        return x, x.mean(0, keepdim=True).expand_as(x), y
-
-    make = lambda: model_of(
-        lambda self, x, c: self.out(self.a(x).tanh() + self.a(c)), a=nn.Linear(WIDTH, 6), out=nn.Linear(6, CLASSES)
-    )
-    return bounded(Task(make, classify, collate=collate), listed(FAR), remove=(0, 7))
+    x, y = default_collate(items)
+    return x, x.mean(0, keepdim=True).expand_as(x), y
 
 
 @attack("coupling")
@@ -176,7 +165,7 @@ def getitems_returns_neighbours():
             mean = torch.stack([x for x, _ in chosen]).mean(0)
             return [(x - mean, y) for x, y in chosen]
 
-    return bounded(Task(perceptron, classify), Centred((x, int(y)) for x, y in FAR), remove=(0, 7))
+    return coupled(data=Centred((x, int(y)) for x, y in FAR))
 
 
 @attack("coupling")
@@ -193,17 +182,15 @@ def reading_returns_what_collate_writes_to():
             x, y = self.items[index]
             return x.clone(), y
 
-    return bounded(Task(perceptron, classify, collate=collate, steps=2), Fresh((x, int(y)) for x, y in FAR), remove=(0, 7))
+    return coupled(data=Fresh((x, int(y)) for x, y in FAR), collate=collate, steps=2)
 
 
 @attack("coupling")
 def padding_grows_with_the_physical_batch():
     """The result must not depend on the physical batch size."""
     items = [(torch.randn(2 + k % 5, 1), 1.0) for k in range(12)]
-    collate = lambda few: (pad_sequence([x for x, _ in few], batch_first=True), torch.tensor([y for _, y in few]))
-    return bounded(
-        Task(averaging, far_from_target, collate=collate, options={"physical_batch_size": 5}), Listed(items), remove=(0, 4)
-    )
+    options = {"loss": far_from_target, "collate": padded, "options": {"physical_batch_size": 5}}
+    return coupled(averaging(), Listed(items), (0, 4), **options)
 
 
 def shown(look) -> Verdict:
@@ -216,28 +203,24 @@ def shown(look) -> Verdict:
     return exact(Task(Looking, classify), FAR, remove=(0, 7))
 
 
-@attack("coupling")
-def deep_copy_of_an_example():
+@attack("coupling", shown)
+def deep_copy_of_an_example(x):
     """`copy.deepcopy` copies the memory of a tensor, where the first example is."""
-    return shown(lambda x: copy.deepcopy(x).mean(1, keepdim=True))
+    return copy.deepcopy(x).mean(1, keepdim=True)
 
 
-@attack("coupling")
-def text_of_an_example():
+@attack("coupling", shown)
+def text_of_an_example(x):
     """The text of a tensor shows all examples."""
-    return shown(lambda x: str(x).count("1") / 5)
+    return str(x).count("1") / 5
 
 
-@attack("coupling")
-def results_written_into_one_tensor():
+@attack("coupling", shown)
+def results_written_into_one_tensor(x):
     """`out=` names a tensor that the pass makes, which all examples would share."""
-
-    def look(x):
-        numbers, places = torch.empty(1, x.shape[1]), torch.empty(1, x.shape[1], dtype=torch.long)
-        torch.sort(x, 1, out=(numbers, places))
-        return numbers[:, :1].tanh()
-
-    return shown(look)
+    numbers, places = torch.empty(1, x.shape[1]), torch.empty(1, x.shape[1], dtype=torch.long)
+    torch.sort(x, 1, out=(numbers, places))
+    return numbers[:, :1].tanh()
 
 
 @attack("coupling")
@@ -249,4 +232,4 @@ def observers_of_quantisation():
         model.qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
         return torch.ao.quantization.prepare_qat(model.train())
 
-    return bounded(Task(make, classify), FAR, remove=(0, 7))
+    return coupled(make)

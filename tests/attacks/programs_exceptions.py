@@ -83,11 +83,12 @@ class Checking(Body):
         return super().forward(x)
 
 
-def raising(kind, *arguments):
-    def fail(x):
-        raise kind(*arguments)
+def in_the_model(fail) -> Verdict:
+    return passes_over(Task(lambda: Checking(fail), classify), odd(), 7)
 
-    return lambda: Checking(fail)
+
+def in_the_loss(loss, data=None) -> Verdict:
+    return passes_over(Task(perceptron, loss), data or odd(), 7)
 
 
 @attack("exceptions")
@@ -104,20 +105,16 @@ def assertion_that_inputs_are_finite():
     return passes_over(Task(Finite, classify), data, 7)
 
 
-@attack("exceptions")
-def private_text_in_an_error():
+@attack("exceptions", in_the_model)
+def private_text_in_an_error(x):
     """The model's own error names the person."""
-    return passes_over(Task(raising(ValueError, f"cannot be {SECRET}"), classify), odd(), 7)
+    raise ValueError(f"cannot be {SECRET}")
 
 
-@attack("exceptions")
-def recursion_without_end():
+@attack("exceptions", in_the_model)
+def recursion_without_end(x):
     """RecursionError: the stack is full when it is caught."""
-
-    def fail(x):
-        fail(x)
-
-    return passes_over(Task(lambda: Checking(fail), classify), odd(), 7)
+    recursion_without_end(x)
 
 
 @attack("exceptions")
@@ -129,29 +126,23 @@ def word_beyond_the_table():
     return passes_over(Task(make, classify), data, 7)
 
 
-@attack("exceptions")
-def error_in_the_loss():
+LABELLED = points()
+LABELLED.tensors[1][7] = 77
+
+
+@attack("exceptions", lambda loss: in_the_loss(loss, LABELLED))
+def error_in_the_loss(model, batch):
     """The loss checks a label."""
-
-    def loss(model, batch):
-        if (batch[1] == 77).any():
-            raise ValueError(f"label {batch[1]} of {SECRET}")
-        return classify(model, batch)
-
-    data = points()
-    data.tensors[1][7] = 77
-    return passes_over(Task(perceptron, loss), data, 7)
+    if (batch[1] == 77).any():
+        raise ValueError(f"label {batch[1]} of {SECRET}")
+    return classify(model, batch)
 
 
-@attack("exceptions")
-def loss_of_another_shape():
+@attack("exceptions", in_the_loss)
+def loss_of_another_shape(model, batch):
     """For one example the loss has two entries."""
-
-    def loss(model, batch):
-        losses = classify(model, batch)
-        return torch.cat([losses, losses]) if is_odd(batch[0]) else losses
-
-    return passes_over(Task(perceptron, loss), odd(), 7)
+    losses = classify(model, batch)
+    return torch.cat([losses, losses]) if is_odd(batch[0]) else losses
 
 
 @attack("exceptions")

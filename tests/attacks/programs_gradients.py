@@ -80,16 +80,12 @@ def second_model_with_an_optimizer_of_its_own():
     return untouched(Task(perceptron, loss), weight=adversary.weight, bias=adversary.bias)
 
 
-@attack("gradients")
-def loss_that_calls_backward():
+@attack("gradients", lambda loss: bounded(Task(perceptron, loss), DATA, remove=(0, 3)))
+def loss_that_calls_backward(model, batch):
     """The loss calls `backward()` itself: raw gradients accumulate in the parameters."""
-
-    def loss(model, batch):
-        losses = classify(model, batch)
-        losses.sum().backward(retain_graph=True)
-        return losses
-
-    return bounded(Task(perceptron, loss), DATA, remove=(0, 3))
+    losses = classify(model, batch)
+    losses.sum().backward(retain_graph=True)
+    return losses
 
 
 @attack("gradients")
@@ -108,12 +104,8 @@ def buffer_that_asks_for_gradients():
     return untouched(Task(Scaled, classify), scale=scale)
 
 
-@attack("gradients")
-def gradients_of_the_model_before_the_first_step():
+@attack("gradients", lambda before: bounded(Task(perceptron, classify, before=before), DATA, remove=(0, 3)))
+def gradients_of_the_model_before_the_first_step(model):
     """`.grad` holds an earlier gradient, which must not be released with the first step."""
-
-    def before(model):
-        for parameter in model.parameters():
-            parameter.grad = torch.full_like(parameter, 100.0)
-
-    return bounded(Task(perceptron, classify, before=before), DATA, remove=(0, 3))
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 100.0)

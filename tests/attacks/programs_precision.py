@@ -10,15 +10,11 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 
-def line(width: int = 6, dtype: torch.dtype = torch.float32):
+def line():
     """Return a linear model without bias, all weights one."""
-
-    def make():
-        model = nn.Linear(width, 1, bias=False, dtype=dtype)
-        nn.init.ones_(model.weight)
-        return model
-
-    return make
+    model = nn.Linear(6, 1, bias=False)
+    nn.init.ones_(model.weight)
+    return model
 
 
 def product(model, batch):
@@ -26,22 +22,19 @@ def product(model, batch):
     return model(batch[0])[:, 0] * batch[1]
 
 
-def lines(first, factor: float = 1.0, dtype: torch.dtype = torch.float32) -> TensorDataset:
-    """Return eight examples of which the first is given."""
-    source = torch.Generator().manual_seed(2)
-    x = torch.randn(8, 6, generator=source).to(dtype)
-    x[0] = torch.as_tensor(first, dtype=dtype)
-    factors = torch.ones(8, dtype=dtype)
-    factors[0] = factor
+def lines(first: float, factor: float = 1.0) -> TensorDataset:
+    """Return eight examples of which the first has equal numbers."""
+    x, factors = torch.randn(8, 6, generator=torch.Generator().manual_seed(2)), torch.ones(8)
+    x[0], factors[0] = first, factor
     return TensorDataset(x, factors)
 
 
-def autocast(dtype: torch.dtype, loss=classify):
+def autocast(dtype: torch.dtype):
     """Return a loss that computes under autocast."""
 
     def computed(model, batch):
         with torch.autocast("cpu", dtype=dtype):
-            return loss(model, batch).float()
+            return classify(model, batch).float()
 
     return computed
 
@@ -113,28 +106,24 @@ def parameters_of_two_precisions():
     return exact(Task(Mixed, classify), points(outlier=20.0), remove=(0, 3))
 
 
-@attack("precision")
-def autocast_around_the_loop():
+@attack("precision", lambda take: bounded(Task(perceptron, classify, take=take), points(outlier=20.0), remove=(0, 3)))
+def autocast_around_the_loop(training):
     """The user's loop runs under autocast, which would also apply to Privet's computations."""
-
-    def take(training):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            training.run()
-
-    return bounded(Task(perceptron, classify, take=take), points(outlier=20.0), remove=(0, 3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        training.run()
 
 
 @attack("precision")
 def gradient_whose_square_overflows():
     """A gradient of 10²⁵, whose square overflows float32."""
-    return bounded(Task(line(), product), lines([1e25] * 6), remove=(0, 1))
+    return bounded(Task(line, product), lines(1e25), remove=(0, 1))
 
 
 @attack("precision")
 def infinite_loss_with_finite_gradients():
     """The loss overflows, its gradient does not."""
     loss = lambda model, batch: product(model, batch) + torch.where(batch[1] > 1, torch.inf, 0.0)
-    return bounded(Task(line(), loss), lines([1.0] * 6, 2.0), remove=(0, 1))
+    return bounded(Task(line, loss), lines(1.0, 2.0), remove=(0, 1))
 
 
 @attack("precision")
@@ -145,8 +134,6 @@ def many_small_and_one_large_gradient():
     x[0, 32:] = -x[0, :32]  # its gradients nearly cancel over time
     x[0] *= 1e4
 
-    def make():
-        return nn.Linear(WIDTH, CLASSES)
-
+    make = lambda: nn.Linear(WIDTH, CLASSES)
     loss = lambda model, batch: F.cross_entropy(model(batch[0]).sum(1) * 1e-3, batch[1], reduction="none")
     return bounded(Task(make, loss), TensorDataset(x, torch.tensor([0, 1, 2, 3, 0, 1])), remove=(0, 1))

@@ -47,11 +47,15 @@ def _moved_generators(task: Task, data) -> list[str]:
     return sorted(moving)
 
 
+def dropping():
+    """Return a model with dropout."""
+    return nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
+
+
 @attack("randomness")
 def dropout_under_a_public_seed():
     """With one example fewer, all later examples would have other masks."""
-    make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
-    return independent(Task(make, classify))
+    return independent(Task(dropping, classify))
 
 
 @attack("randomness")
@@ -65,60 +69,47 @@ def dropout_between_recurrent_layers():
     return independent(Task(make, classify), series(24))
 
 
-@attack("randomness")
-def generator_of_the_model():
+def masked(source=lambda: None):
+    """Register a mask of hidden units, a function of them and of a generator on the model."""
+
+    def verdict(mask) -> Verdict:
+        class Masked(Body):
+            def __init__(self):
+                super().__init__()
+                self.source = source()
+
+            def forward(self, x):
+                h = self.hidden(x)
+                return self.outer(h * mask(h, self.source))
+
+        return independent(Task(Masked, classify))
+
+    return attack("randomness", verdict)
+
+
+@masked(lambda: torch.Generator().manual_seed(1))
+def generator_of_the_model(h, source):
     """A torch.Generator on the module: its state reveals the number of draws, and each example shifts the next one's."""
-
-    class Own(Body):
-        def __init__(self):
-            super().__init__()
-            self.source = torch.Generator().manual_seed(1)
-
-        def forward(self, x):
-            h = self.hidden(x)
-            return self.outer(h * (torch.rand(h.shape, generator=self.source) < 0.5))
-
-    return independent(Task(Own, classify))
+    return torch.rand(h.shape, generator=source) < 0.5
 
 
-@attack("randomness")
-def numpy_generator_of_the_model():
+@masked(lambda: np.random.default_rng(1))
+def numpy_generator_of_the_model(h, source):
     """A NumPy generator on the module."""
-
-    class Own(Body):
-        def __init__(self):
-            super().__init__()
-            self.source = np.random.default_rng(1)
-
-        def forward(self, x):
-            keep = torch.from_numpy(self.source.random(7) < 0.5)
-            return self.outer(self.hidden(x) * keep)
-
-    return independent(Task(Own, classify))
+    return torch.from_numpy(source.random(7) < 0.5)
 
 
-@attack("randomness")
-def python_random_in_the_pass():
+@masked()
+def python_random_in_the_pass(h, source):
     """Python's global generator determines which units are dropped."""
-
-    class Own(Body):
-        def forward(self, x):
-            keep = torch.tensor([float(random.random() < 0.5) for _ in range(7)])
-            return self.outer(self.hidden(x) * keep)
-
-    return independent(Task(Own, classify))
+    return torch.tensor([float(random.random() < 0.5) for _ in range(7)])
 
 
-@attack("randomness")
-def seed_set_in_the_pass():
+@masked()
+def seed_set_in_the_pass(h, source):
     """`torch.manual_seed(0)` in the pass makes the masks public; rows of a batch still get different ones by position."""
-
-    class Seeding(Body):
-        def forward(self, x):
-            torch.manual_seed(0)
-            return self.outer(F.dropout(self.hidden(x), 0.5, self.training))
-
-    return independent(Task(Seeding, classify))
+    torch.manual_seed(0)
+    return F.dropout(torch.ones_like(h), 0.5)
 
 
 class Reading(Listed):
@@ -171,20 +162,15 @@ def layers_dropped_at_random():
     return independent(Task(Dropping, classify))
 
 
-@attack("randomness")
-def mixup_with_a_random_partner():
+@attack("randomness", lambda loss: independent(Task(Body, loss)))
+def mixup_with_a_random_partner(model, batch):
     """The loss mixes each example with another random one."""
-
-    def loss(model, batch):
-        partner = torch.randperm(len(batch[1]))
-        x = 0.5 * (batch[0] + batch[0][partner])
-        return 0.5 * classify(model, (x, batch[1])) + 0.5 * classify(model, (x, batch[1][partner]))
-
-    return independent(Task(Body, loss))
+    partner = torch.randperm(len(batch[1]))
+    x = 0.5 * (batch[0] + batch[0][partner])
+    return 0.5 * classify(model, (x, batch[1])) + 0.5 * classify(model, (x, batch[1][partner]))
 
 
 @attack("randomness")
 def several_steps_with_dropout():
     """Earlier steps draw too: their number of draws must not shift those of the last step."""
-    make = lambda: nn.Sequential(nn.Linear(WIDTH, 48), nn.Tanh(), nn.Dropout(0.5), nn.Linear(48, CLASSES))
-    return independent(Task(make, classify, steps=3))
+    return independent(Task(dropping, classify, steps=3))

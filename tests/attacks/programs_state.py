@@ -1,11 +1,13 @@
-"""Attacks by what a pass writes without noise: parameters, buffers, modes and modules, hooks, and the loss."""
+"""Attacks by what a pass writes without noise, or leaves until the next: in parameters, buffers, modes, hooks, attributes."""
 
 from __future__ import annotations
 
 import copy
+import sys
+import types
 
 import torch
-from harness import Task, Verdict, attack, bounded, compared, train
+from harness import Task, Verdict, attack, bounded, compared, forward_pass, train
 from materials import CLASSES, WIDTH, Body, classify, perceptron, points, sentences, without
 from torch import nn
 from torch.nn import functional as F
@@ -16,28 +18,35 @@ UNUSUAL = 15.0  # one example is larger, and no other
 assert (FAR.tensors[0].abs().amax(1) > UNUSUAL).tolist() == [index == 0 for index in range(len(FAR))]
 
 
-def writing(write, *, steps: int = 1, **attributes) -> Task:
-    """Return the task of a model that calls `write(self, h)` with the hidden units of every pass."""
+def writes(*, steps: int = 1, **attributes):
+    """Register a function (self, h) that a model with these attributes calls with the hidden units of every pass."""
 
-    class Writing(Body):
-        def __init__(self):
-            super().__init__()
-            for name, value in attributes.items():
-                made = copy.deepcopy(value)
-                if name.startswith("buffer"):
-                    self.register_buffer(name, made)
-                else:
-                    setattr(self, name, made)
+    def verdict(write):
+        class Writing(Body):
+            def __init__(self):
+                super().__init__()
+                for name, value in attributes.items():
+                    made = copy.deepcopy(value)
+                    if name.startswith("buffer"):
+                        self.register_buffer(name, made)
+                    else:
+                        setattr(self, name, made)
 
-        def forward(self, x):
-            h = self.hidden(x)
-            write(self, h)
-            return self.outer(h)
+            def forward(self, x):
+                h = self.hidden(x)
+                write(self, h)
+                return self.outer(h)
 
-    return Task(Writing, classify, steps=steps)
+        return bounded(Task(Writing, classify, steps=steps), FAR)
+
+    return attack("state", verdict)
 
 
 # ---------------------------------------------------------------- parameters
+RARE = sentences(words=11)
+RARE.tensors[0][0, 2] = 12  # a word of one text alone
+
+
 @attack("state")
 def max_norm_of_a_table():
     """`max_norm` renormalises the looked-up rows, which reveals a word that only one person has."""
@@ -47,30 +56,17 @@ def max_norm_of_a_table():
         model[0].weight.data = 4 * F.normalize(torch.randn(13, 6))
         return model
 
-    data = sentences(words=11)
-    data.tensors[0][0, 2] = 12
-    return bounded(Task(make, classify), data)
+    return bounded(Task(make, classify), RARE)
 
 
-@attack("state")
-def max_norm_as_a_function():
+@forward_pass("state", RARE, bounded, (0,), table=lambda: nn.Parameter(4 * F.normalize(torch.randn(13, 7))))
+def max_norm_as_a_function(self, text):
     """`F.embedding(..., max_norm=…)` on a plain parameter."""
-
-    class Table(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.out = nn.Parameter(4 * F.normalize(torch.randn(13, 6))), nn.Linear(6, CLASSES)
-
-        def forward(self, text):
-            return self.out(F.embedding(text, self.table, max_norm=2.0).mean(1))
-
-    data = sentences(words=11)
-    data.tensors[0][0, 2] = 12
-    return bounded(Task(Table, classify), data)
+    return self.out(F.embedding(text, self.table, max_norm=2.0).mean(1))
 
 
-def overwriting(write) -> Task:
-    """Return the task of a model whose pass writes to its parameter `extra` (7,)."""
+def overwriting(write) -> Verdict:
+    """Return the verdict on a model whose pass writes to its parameter `extra` (7,)."""
 
     class Overwriting(Body):
         def __init__(self):
@@ -82,76 +78,49 @@ def overwriting(write) -> Task:
             write(self, h)
             return self.outer(h + self.extra)
 
-    return Task(Overwriting, classify, public_change=True)
+    return bounded(Task(Overwriting, classify, public_change=True), FAR)
 
 
-@attack("state")
-def parameter_written_through_data():
+@attack("state", overwriting)
+def parameter_written_through_data(self, h):
     """`parameter.data` is not tracked by autograd."""
-    return bounded(overwriting(lambda self, h: self.extra.data.add_(h.detach().sum(0))), FAR)
+    self.extra.data.add_(h.detach().sum(0))
 
 
-@attack("state")
-def parameter_replaced_in_forward():
+@attack("state", overwriting)
+def parameter_replaced_in_forward(self, h):
     """The parameter becomes another object in the pass."""
-
-    def write(self, h):
-        self.extra = nn.Parameter(h.detach().mean(0).clone())
-
-    return bounded(overwriting(write), FAR)
+    self.extra = nn.Parameter(h.detach().mean(0).clone())
 
 
 # ---------------------------------------------------------------- buffers
-
-
-@attack("state")
-def largest_value_in_a_buffer():
+@writes(buffer=torch.zeros(()))
+def largest_value_in_a_buffer(self, h):
     """A running maximum, as in quantisation observers, in training mode only."""
-
-    def write(self, h):
-        if self.training:
-            self.buffer.copy_(torch.maximum(self.buffer, h.detach().abs().max()))
-
-    return bounded(writing(write, buffer=torch.zeros(())), FAR)
+    if self.training:
+        self.buffer.copy_(torch.maximum(self.buffer, h.detach().abs().max()))
 
 
-@attack("state")
-def buffer_replaced_by_assignment():
+@writes(buffer=torch.zeros(7))
+def buffer_replaced_by_assignment(self, h):
     """The buffer is replaced instead of written to."""
-
-    def write(self, h):
-        self.buffer = self.buffer + h.detach().sum(0)
-
-    return bounded(writing(write, buffer=torch.zeros(7)), FAR)
+    self.buffer = self.buffer + h.detach().sum(0)
 
 
-@attack("state")
-def memory_bank_in_a_buffer():
+@writes(buffer_queue=torch.zeros(32, 7), buffer_pointer=torch.zeros((), dtype=torch.long))
+def memory_bank_in_a_buffer(self, h):
     """A queue of encodings with a pointer, as in momentum contrast."""
-
-    def write(self, h):
-        start = int(self.buffer_pointer)
-        places = (torch.arange(len(h)) + start) % len(self.buffer_queue)
-        self.buffer_queue[places] = h.detach()
-        self.buffer_pointer.fill_(int(places[-1] + 1) % len(self.buffer_queue))
-
-    return bounded(writing(write, buffer_queue=torch.zeros(32, 7), buffer_pointer=torch.zeros((), dtype=torch.long)), FAR)
-
-
-def normalised(make_norm, data=None, *, wrap=None, steps=1, **options) -> Task:
-    """Return the task of two layers with a norm between them."""
-
-    def make():
-        model = nn.Sequential(nn.Linear(WIDTH, 8), make_norm(), nn.Tanh(), nn.Linear(8, CLASSES))
-        return model if wrap is None else wrap(model)
-
-    return Task(make, classify, steps=steps, **options)
+    start = int(self.buffer_pointer)
+    places = (torch.arange(len(h)) + start) % len(self.buffer_queue)
+    self.buffer_queue[places] = h.detach()
+    self.buffer_pointer.fill_(int(places[-1] + 1) % len(self.buffer_queue))
 
 
 @attack("state")
 def batch_norm_of_features():
     """BatchNorm1d with running statistics."""
-    return bounded(normalised(lambda: nn.BatchNorm1d(8)), FAR)
+    make = lambda: nn.Sequential(nn.Linear(WIDTH, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, CLASSES))
+    return bounded(Task(make, classify), FAR)
 
 
 @attack("state")
@@ -204,100 +173,75 @@ def mode_changes_between_steps():
     return bounded(Task(Moving, classify, steps=4, before=lambda model: model.eval(), take=take, public_change=True), FAR)
 
 
-@attack("state")
-def forward_replaced_between_steps():
-    """After the first step, the instance's forward is replaced by one that couples examples."""
-
-    def take(training):
-        model = training.model
-        for _ in training:
-            model.forward = lambda x: model.outer(model.hidden(x) - model.hidden(x).mean(0))
-
-    return bounded(Task(Body, classify, steps=2, take=take, public_change=True), FAR)
-
-
-@attack("state")
-def parameter_frozen_between_steps():
-    """A trainable parameter is frozen after the first step: the release would differ from the plan."""
+def between_steps(change) -> Verdict:
+    """Return the verdict on a loop that calls `change(model)` after every step."""
 
     def take(training):
         for _ in training:
-            training.model.inner.weight.requires_grad_(False)
+            change(training.model)
 
     return bounded(Task(Body, classify, steps=3, take=take, public_change=True), FAR)
 
 
+@attack("state", between_steps)
+def forward_replaced_between_steps(model):
+    """After the first step, the instance's forward is replaced by one that couples examples."""
+    model.forward = lambda x: model.outer(model.hidden(x) - model.hidden(x).mean(0))
+
+
+@attack("state", between_steps)
+def parameter_frozen_between_steps(model):
+    """A trainable parameter is frozen after the first step: the release would differ from the plan."""
+    model.inner.weight.requires_grad_(False)
+
+
 # ---------------------------------------------------------------- hooks
-@attack("state")
-def forward_hook_that_keeps():
+def hooked(steps: int = 1, **options):
+    """Register a function that changes a new model, such as by a hook."""
+    return attack("state", lambda before: bounded(Task(Body, classify, steps=steps, before=before, **options), FAR))
+
+
+@hooked()
+def forward_hook_that_keeps(model):
     """A forward hook stores the output of a layer on it."""
-
-    def make():
-        model = Body()
-        model.inner.register_forward_hook(lambda module, inputs, output: setattr(module, "output", output.detach().sum(0)))
-        return model
-
-    return bounded(Task(make, classify), FAR)
+    model.inner.register_forward_hook(lambda module, inputs, output: setattr(module, "output", output.detach().sum(0)))
 
 
-@attack("state")
-def pre_hook_that_centres():
+@hooked()
+def pre_hook_that_centres(model):
     """A hook before a layer subtracts the mean of the batch."""
-
-    def make():
-        model = Body()
-        model.inner.register_forward_pre_hook(lambda module, inputs: (inputs[0] - inputs[0].mean(0),))
-        return model
-
-    return bounded(Task(make, classify), FAR)
+    model.inner.register_forward_pre_hook(lambda module, inputs: (inputs[0] - inputs[0].mean(0),))
 
 
-@attack("state")
-def hook_after_accumulation():
+@hooked(public_change=True)
+def hook_after_accumulation(model):
     """`register_post_accumulate_grad_hook` takes a step with the raw `.grad`."""
-
-    def make():
-        model = Body()
-
-        def step(parameter):
-            parameter.data.sub_(parameter.grad)
-
-        model.outer.weight.register_post_accumulate_grad_hook(step)
-        return model
-
-    return bounded(Task(make, classify, public_change=True), FAR)
+    model.outer.weight.register_post_accumulate_grad_hook(lambda parameter: parameter.data.sub_(parameter.grad))
 
 
-@attack("state")
-def backward_hook_that_mixes():
+@hooked()
+def backward_hook_that_mixes(model):
     """A full backward hook gives every row the mean gradient of the batch."""
+    model.outer.register_full_backward_hook(lambda module, ins, outs: (ins[0].mean(0, keepdim=True).expand_as(ins[0]),))
 
-    def make():
-        model = Body()
-        model.outer.register_full_backward_hook(lambda module, ins, outs: (ins[0].mean(0, keepdim=True).expand_as(ins[0]),))
-        return model
 
-    return bounded(Task(make, classify), FAR)
+@hooked(steps=2)
+def spectral_norm_of_the_old_kind(model):
+    """`nn.utils.spectral_norm` updates its vectors in every pass: unless prevented, once per example."""
+    nn.utils.spectral_norm(model.inner)
+
+
+@attack("state", lambda loss: bounded(Task(perceptron, loss), FAR))
+def loss_that_writes_to_the_model(model, batch):
+    """The loss stores statistics on the model."""
+    losses = classify(model, batch)
+    model.total = getattr(model, "total", 0.0) + float(losses.detach().sum())
+    return losses
 
 
 @attack("state")
-def loss_that_writes_to_the_model():
-    """The loss stores statistics on the model."""
-
-    def loss(model, batch):
-        losses = classify(model, batch)
-        model.total = getattr(model, "total", 0.0) + float(losses.detach().sum())
-        return losses
-
-    return bounded(Task(perceptron, loss), FAR)
-
-
-def prepared(make_optimizer) -> Verdict:
-    """Return the verdict on an optimizer that received the raw gradients of its data set before the first step.
-
-    Args:
-        make_optimizer: (parameters, their raw gradients) → optimizer.
-    """
+def momentum_from_raw_gradients():
+    """SGD's momentum is set to the sum of raw gradients of its data set: the first step would apply it."""
 
     def task(data):
         def optimizer(parameters):
@@ -305,23 +249,134 @@ def prepared(make_optimizer) -> Verdict:
             with torch.no_grad():
                 for own, given in zip(model.parameters(), parameters, strict=True):
                     own.copy_(given)
-            loss = classify(model, data.tensors).sum()
-            return make_optimizer(parameters, torch.autograd.grad(loss, list(model.parameters())))
+            gradients = torch.autograd.grad(classify(model, data.tensors).sum(), list(model.parameters()))
+            made = torch.optim.SGD(parameters, lr=1.0, momentum=0.9)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                made.state[parameter]["momentum_buffer"] = gradient.clone()
+            return made
 
         return Task(Body, classify, optimizer=optimizer)
 
-    ends = [train(task(data), data) for data in (FAR, without(FAR, 0))]
-    return compared(task(FAR), None, None, ends=ends)
+    return compared(task(FAR), None, None, ends=[train(task(data), data) for data in (FAR, without(FAR, 0))])
+
+
+# ---------------------------------------------------------------- attributes, containers and names of other files
+@writes(seen=[])
+def list_of_encodings(self, h):
+    """A list on the module stores encodings."""
+    self.seen.append(h.detach().clone())
+
+
+@writes(seen={})
+def dict_of_sums(self, h):
+    """A dict on the module, written by key."""
+    self.seen["sum"] = self.seen.get("sum", 0.0) + float(h.detach().sum())
+
+
+@writes(seen=torch.zeros(7))
+def plain_tensor_written_in_place(self, h):
+    """A tensor attribute that is not a buffer."""
+    self.seen.add_(h.detach().sum(0))
+
+
+@writes(rows=0, steps=3)
+def count_of_rows(self, h):
+    """A plain counter reveals the number of rows."""
+    self.rows += len(h)
 
 
 @attack("state")
-def momentum_from_raw_gradients():
-    """SGD's momentum is set to the sum of raw gradients: the first step would apply it."""
+def last_step_kept_for_the_next():
+    """The model adds values of the previous step: examples affect the release of another step."""
 
-    def make(parameters, gradients):
-        optimizer = torch.optim.SGD(parameters, lr=1.0, momentum=0.9)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            optimizer.state[parameter]["momentum_buffer"] = gradient.clone()
-        return optimizer
+    class Keeping(Body):
+        def __init__(self):
+            super().__init__()
+            self.last = [torch.zeros(7)]
 
-    return prepared(make)
+        def forward(self, x):
+            h = self.hidden(x)
+            last, self.last[0] = self.last[0], h.detach().sum(0)
+            return self.outer(5 * (h + last))
+
+    return bounded(Task(Keeping, classify, steps=3), FAR)
+
+
+@attack("state")
+def layer_made_in_the_first_pass():
+    """A layer is created on first use, with weights computed from the data."""
+
+    class Late(Body):
+        def forward(self, x):
+            h = self.hidden(x)
+            if not hasattr(self, "late"):
+                self.late = nn.Linear(7, 7)
+                self.late.weight.data.copy_(h.detach().mean(0).expand(7, 7))
+            return self.outer(self.late(h))
+
+    return bounded(Task(Late, classify, public_change=True), FAR)
+
+
+@attack("state")
+def object_that_remembers():
+    """State in an attribute of an object that is not a module, as in caches of language models."""
+
+    class Memory:
+        def __init__(self):
+            self.value = torch.zeros(7)
+
+    class Remembering(Body):
+        def __init__(self):
+            super().__init__()
+            self.memory = Memory()
+
+        def forward(self, x):
+            h = self.hidden(x)
+            out = self.outer(h + 5 * self.memory.value)
+            self.memory.value = h.detach().sum(0)
+            return out
+
+    return bounded(Task(Remembering, classify, steps=2), FAR)
+
+
+OTHER = types.ModuleType("file_of_the_user")  # another file of the user's
+exec(
+    """
+kept = [0.0]
+
+def largest(number):
+    if number > 15:
+        kept.append(number)
+    return kept[-1]
+""",
+    vars(OTHER),
+)
+sys.modules[OTHER.__name__] = OTHER
+
+
+@attack("state")
+def number_kept_in_another_file():
+    """A function of another file keeps the largest number of an unusual example in a global there, which scales the outputs."""
+
+    class Scaled(Body):
+        def forward(self, x):
+            return super().forward(x) * (1 + OTHER.largest(float(x.abs().max())))
+
+    def forget(_model):
+        OTHER.kept[:] = [0.0]
+
+    return bounded(Task(Scaled, classify, steps=2, before=forget), FAR)
+
+
+@hooked(steps=2)
+def number_kept_by_a_hook(model):
+    """A hook scales the outputs by the largest input of an unusual example, which it keeps in a dictionary."""
+    largest = {}
+
+    def remember(_module, inputs):
+        number = float(inputs[0].abs().max())
+        if number > UNUSUAL:
+            largest["number"] = number
+
+    model.inner.register_forward_pre_hook(remember)
+    model.outer.register_forward_hook(lambda _m, _i, output: output * (1 + largest.get("number", 0.0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import UserDict, namedtuple
 
 import torch
-from harness import Task, Verdict, flat, plain_gradients, train, trained_right, training_of, valid
+from harness import VALID, Task, Verdict, flat, forward_pass, plain_gradients, train, trained_right, training_of, valid
 from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,25 +23,19 @@ def right(make, loss=classify, data=DATA, *, tolerance=1e-3, **options) -> Verdi
     return trained_right(Task(make, loss, **options), data, remove=(0, 5), tolerance=tolerance)
 
 
-def body(forward):
-    """Return a factory of two layers with this forward."""
-    return lambda: model_of(forward, inner=nn.Linear(WIDTH, 7), outer=nn.Linear(7, CLASSES))
+two_layers = forward_pass(VALID, DATA, trained_right, inner=lambda: nn.Linear(WIDTH, 7))
 
 
-@valid()
-def checkpointing_without_reentry():
+@two_layers
+def checkpointing_without_reentry(self, x):
     """As torch recommends it."""
-    return right(body(lambda self, x: self.outer(checkpoint(lambda v: self.inner(v).tanh(), x, use_reentrant=False))))
+    return self.out(checkpoint(lambda v: self.inner(v).tanh(), x, use_reentrant=False))
 
 
-@valid()
-def checkpointing_with_reentry():
+@two_layers
+def checkpointing_with_reentry(self, x):
     """The older kind, which runs a backward pass within the backward pass."""
-
-    def forward(self, x):
-        return checkpoint(lambda v: self.outer(v.tanh()), self.inner(x), use_reentrant=True)
-
-    return right(body(forward))
+    return checkpoint(lambda v: self.out(v.tanh()), self.inner(x), use_reentrant=True)
 
 
 class Encoding(UserDict):
@@ -66,15 +60,13 @@ def mapping_of_the_users_own():
 Pair = namedtuple("Pair", "inputs labels")
 
 
-@valid()
-def named_tuples_and_nested_dicts():
+PAIRS = Listed(Pair({"x": x, "scale": torch.tensor(1.5)}, int(y)) for x, y in DATA)
+
+
+@valid(lambda loss: right(perceptron, loss, PAIRS))
+def named_tuples_and_nested_dicts(model, batch):
     """Items are named tuples with a dict in them."""
-    items = [Pair({"x": x, "scale": torch.tensor(1.5)}, int(y)) for x, y in DATA]
-
-    def loss(model, batch):
-        return F.cross_entropy(model(batch.inputs["x"]) * batch.inputs["scale"][:, None], batch.labels, reduction="none")
-
-    return right(perceptron, loss, Listed(items))
+    return F.cross_entropy(model(batch.inputs["x"]) * batch.inputs["scale"][:, None], batch.labels, reduction="none")
 
 
 @valid()
@@ -111,20 +103,25 @@ def model_compiled():
     return right(lambda: torch.compile(perceptron(), backend="eager"))
 
 
-@valid()
-def forward_replaced_on_the_instance():
-    """The module's `forward` is another function."""
+def changed(change) -> Verdict:
+    """Return the verdict on two layers after `change(model)`."""
 
     def make():
         model = Body()
-        model.forward = lambda x: model.outer(model.hidden(x).square())
+        change(model)
         return model
 
     return right(make)
 
 
-@valid()
-def function_of_the_old_kind():
+@valid(changed)
+def forward_replaced_on_the_instance(model):
+    """The module's `forward` is another function."""
+    model.forward = lambda x: model.outer(model.hidden(x).square())
+
+
+@two_layers
+def function_of_the_old_kind(self, x):
     """A user-defined autograd function with `ctx` in its forward, which has no vmap rule."""
 
     class Straight(torch.autograd.Function):
@@ -136,44 +133,36 @@ def function_of_the_old_kind():
         def backward(ctx, grad):
             return grad
 
-    return right(body(lambda self, x: self.outer(Straight.apply(self.inner(x)))))
+    return self.out(Straight.apply(self.inner(x)))
 
 
-@valid()
-def gradient_within_the_model():
+@two_layers
+def gradient_within_the_model(self, x):
     """`torch.func.grad` of an energy by its input."""
+    energy = lambda v: self.inner(v).tanh().sum()
+    return self.out(F.pad(torch.func.grad(energy)(x), (0, 2)))
+
+
+class Several(Body):
+    """Returns a dict."""
 
     def forward(self, x):
-        energy = lambda v: self.inner(v).tanh().sum()
-        return self.outer(F.pad(torch.func.grad(energy)(x), (0, 2)))
-
-    return right(body(forward))
-
-
-@valid()
-def losses_from_a_dict_of_outputs():
-    """The model returns a dict, the loss adds two of its entries."""
-
-    def forward(self, x):
-        h = self.inner(x).tanh()
+        h = self.hidden(x)
         return {"logits": self.outer(h), "penalty": h.square().sum(1)}
 
-    def loss(model, batch):
-        out = model(batch[0])
-        return F.cross_entropy(out["logits"], batch[1], reduction="none") + 0.1 * out["penalty"]
 
-    return right(body(forward), loss)
+@valid(lambda loss: right(Several, loss))
+def losses_from_a_dict_of_outputs(model, batch):
+    """The model returns a dict, the loss adds two of its entries."""
+    out = model(batch[0])
+    return F.cross_entropy(out["logits"], batch[1], reduction="none") + 0.1 * out["penalty"]
 
 
-@valid()
-def autocast_to_bfloat16():
+@valid(lambda loss: right(perceptron, loss, tolerance=0.02))
+def autocast_to_bfloat16(model, batch):
     """Forward under autocast."""
-
-    def loss(model, batch):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return F.cross_entropy(model(batch[0]).float(), batch[1], reduction="none")
-
-    return right(perceptron, loss, tolerance=0.02)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return F.cross_entropy(model(batch[0]).float(), batch[1], reduction="none")
 
 
 @valid()
@@ -183,40 +172,22 @@ def model_in_double_precision():
     return right(lambda: perceptron().double(), classify, data, tolerance=1e-6)
 
 
-@valid()
-def partly_frozen_model():
+@valid(changed)
+def partly_frozen_model(model):
     """Only the last layer and a bias are trained."""
-
-    def make():
-        model = perceptron()
-        model[0].weight.requires_grad_(False)
-        return model
-
-    return right(make)
+    model.inner.weight.requires_grad_(False)
 
 
 @valid()
 def batch_norm_in_evaluation_mode():
     """Its statistics are constants; its weights are trained."""
-
-    def make():
-        model = nn.Sequential(nn.Linear(WIDTH, 7), nn.BatchNorm1d(7), nn.Tanh(), nn.Linear(7, CLASSES))
-        model[1].eval()
-        return model
-
-    return right(make)
+    return right(lambda: nn.Sequential(nn.Linear(WIDTH, 7), nn.BatchNorm1d(7).eval(), nn.Tanh(), nn.Linear(7, CLASSES)))
 
 
-@valid()
-def parameter_that_is_not_used():
+@valid(changed)
+def parameter_that_is_not_used(model):
     """A layer does not affect the loss."""
-
-    def make():
-        model = Body()
-        model.idle = nn.Linear(3, 3)
-        return model
-
-    return right(make)
+    model.idle = nn.Linear(3, 3)
 
 
 @valid()
@@ -240,8 +211,8 @@ def dropout_differs_between_examples():
     outcome = train(Task(make, lambda model, batch: model(batch[0])[:, 0], bound=1e3), data)
     if outcome.change is None:
         return Verdict(False, f"wrongly refused: {outcome.refusal or outcome.stop}")
-    counts = (outcome.change / 2).round()
-    return Verdict(bool((counts % 20 != 0).any()), "masks differ" if bool((counts % 20 != 0).any()) else "all masks are equal")
+    differ = bool(((outcome.change / 2).round() % 20 != 0).any())
+    return Verdict(differ, "masks differ" if differ else "all masks are equal")
 
 
 # ---------------------------------------------------------------- units, rules and momentum

@@ -76,22 +76,23 @@ def trainer(monkeypatch):
     return use
 
 
-def judged(run):
-    return judge(Program("test", "test", run))
+def judged(verdict, **task):
+    """Return the verdict on two layers, by a function of a task and data."""
+    return judge(Program("test", "test", lambda: verdict(Task(Body, classify, **task), DATA, remove=(0, 3))))
 
 
 @pytest.mark.parametrize("verdict", [bounded, exact, trained_right])
 def test_a_right_trainer_passes(trainer, verdict):
     trainer("none")
-    assert judged(lambda: verdict(Task(Body, classify), DATA, remove=(0, 3))).passed
+    assert judged(verdict).passed
 
 
 def test_what_one_example_moves_is_measured_in_units_of_the_bound(trainer):
     trainer("none")
-    assert bounded(Task(Body, classify, bound=0.01), DATA).moved == pytest.approx(1.0, abs=1e-4)
+    assert judged(bounded, bound=0.01).moved == pytest.approx(1.0, abs=1e-4)
     trainer("does not clip long ones")
     norm = float(harness.flat(plain_gradients(Task(Body, classify), DATA)[0]).norm())
-    assert bounded(Task(Body, classify, bound=0.01), DATA).moved == pytest.approx(norm / 0.01, rel=1e-4)
+    assert judged(bounded, bound=0.01).moved == pytest.approx(norm / 0.01, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -103,21 +104,21 @@ def test_what_one_example_moves_is_measured_in_units_of_the_bound(trainer):
 )  # fmt: skip
 def test_a_trainer_with_a_fault_does_not_pass_an_attack(trainer, fault):
     trainer(fault)
-    assert not judged(lambda: bounded(Task(Body, classify, bound=0.5), DATA, remove=(0,))).passed
+    assert not judged(bounded, bound=0.5).passed
 
 
 def test_refusing_both_neighbours_passes_an_attack_and_fails_a_valid_program(trainer):
     trainer("refuses all")
-    assert judged(lambda: bounded(Task(Body, classify), DATA)).passed
-    assert judged(lambda: exact(Task(Body, classify), DATA)).passed
-    assert not judged(lambda: trained_right(Task(Body, classify), DATA)).passed
+    assert judged(bounded).passed
+    assert judged(exact).passed
+    assert not judged(trained_right).passed
 
 
 @pytest.mark.parametrize("verdict", [exact, trained_right])
 def test_a_sum_that_is_bounded_and_wrong_is_found(trainer, verdict):
     trainer("halves")
-    assert judged(lambda: bounded(Task(Body, classify), DATA)).passed
-    assert not judged(lambda: verdict(Task(Body, classify), DATA)).passed
+    assert judged(bounded).passed
+    assert not judged(verdict).passed
 
 
 def test_a_refusal_may_differ_in_the_public_number_of_examples_only(trainer, monkeypatch):
@@ -125,16 +126,16 @@ def test_a_refusal_may_differ_in_the_public_number_of_examples_only(trainer, mon
         raise PrivetError(f"{LONG}, on {len(data)} examples{word}")
 
     monkeypatch.setattr(harness, "training_of", refuse)
-    assert bounded(Task(Body, classify), DATA).passed
+    assert judged(bounded).passed
     monkeypatch.setattr(harness, "training_of", lambda task, data: refuse(task, data, "x" * len(data)))
-    assert not bounded(Task(Body, classify), DATA).passed
+    assert not judged(bounded).passed
 
 
 def test_real_training_clips_and_without_its_clipping_it_is_found(monkeypatch):
     """The real path is measured alike: a rule whose weights are all one exceeds its stated sensitivity."""
-    assert bounded(Task(Body, classify, bound=0.5), DATA).passed
+    assert judged(bounded, bound=0.5).passed
     monkeypatch.setattr(privet.clipping.Flat, "weight", lambda self, norms: torch.ones_like(norms))
-    verdict = bounded(Task(Body, classify, bound=0.5), DATA)
+    verdict = judged(bounded, bound=0.5)
     assert not verdict.passed
     assert verdict.moved > 2
 
@@ -142,7 +143,7 @@ def test_real_training_clips_and_without_its_clipping_it_is_found(monkeypatch):
 def test_a_program_that_takes_too_long_fails(monkeypatch):
     monkeypatch.setattr(harness, "SECONDS", 0.2)
 
-    def endless():
+    def endless(*_, **__):
         while True:
             time.perf_counter()
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import plans
 import privet
 from privet.accounting.queries import composed_epsilon
 from privet.accounting.rounding import format_up
@@ -24,15 +25,8 @@ N, DELTA = 1000, 1e-5
 
 
 def plan(multiplier=3.0, steps=20, batch_size=50, examples=N, **options):
-    return privet.Plan(
-        examples=examples,
-        sampling=options.pop("sampling", privet.sampling.Poisson(batch_size)),
-        steps=steps,
-        clipping=privet.clipping.Flat(0.7),
-        delta=1e-4,
-        noise=privet.noise.Gaussian(multiplier),
-        **options,
-    )
+    options = {"sampling": privet.sampling.Poisson(batch_size), "noise": privet.noise.Gaussian(multiplier), **options}
+    return plans.plan(examples=examples, steps=steps, delta=1e-4, **options)
 
 
 def budget(tmp_path, epsilon=3.0, **terms):
@@ -218,20 +212,12 @@ def test_a_run_names_an_existing_part(tmp_path):
 @pytest.mark.parametrize(
     ("terms", "says"),
     [
-        ({"epsilon": 0.0}, "epsilon"),
-        ({"epsilon": math.nan}, "epsilon"),
-        ({"delta": 1.0}, "delta"),
-        ({"adjacency": "friends"}, "adjacency"),
-        ({"unit": "one planet"}, "unit"),
-        ({"examples": None}, "examples"),
-        ({"examples": 1}, "examples"),
-        ({"data": 7}, "data"),
-        ({"plans": "wishful"}, "plans"),
-        ({"parts": ("a", "a")}, "parts"),
-        ({"parts": ("",)}, "parts"),
-        ({"parts": ("a", "b"), "adjacency": "replace-one"}, "parts"),
+        ({"epsilon": 0.0}, "epsilon"), ({"epsilon": math.nan}, "epsilon"), ({"delta": 1.0}, "delta"),
+        ({"adjacency": "friends"}, "adjacency"), ({"unit": "one planet"}, "unit"), ({"examples": None}, "examples"),
+        ({"examples": 1}, "examples"), ({"data": 7}, "data"), ({"plans": "wishful"}, "plans"), ({"parts": ("a", "a")}, "parts"),
+        ({"parts": ("",)}, "parts"), ({"parts": ("a", "b"), "adjacency": "replace-one"}, "parts"),
     ],
-)
+)  # fmt: skip
 def test_impossible_terms_are_named_and_no_file_is_made(tmp_path, terms, says):
     with pytest.raises(InvalidArgumentError, match=says):
         Budget.create(tmp_path / "budget", **{"epsilon": 1.0, "delta": DELTA, "examples": N, **terms})
@@ -240,11 +226,7 @@ def test_impossible_terms_are_named_and_no_file_is_made(tmp_path, terms, says):
 
 @pytest.mark.parametrize(
     ("the_plan", "says"),
-    [
-        (plan(adjacency="zero-out"), "adjacency"),
-        (plan(unit="one user"), "unit"),
-        (plan(examples=N + 1), "examples"),
-    ],
+    [(plan(adjacency="zero-out"), "adjacency"), (plan(unit="one user"), "unit"), (plan(examples=N + 1), "examples")],
 )
 def test_a_plan_for_other_data_is_refused(tmp_path, the_plan, says):
     with pytest.raises(InvalidArgumentError, match=says):
@@ -352,13 +334,7 @@ def test_a_resumed_training_finds_its_budget(tmp_path):
     first = training(shared, tmp_path / "run")
     with first:
         next(iter(first))
-    again = privet.Training.resume(
-        tmp_path / "run",
-        first.model,
-        loss,
-        first.optimizer,
-        first._rows.dataset,
-    )
+    again = privet.Training.resume(tmp_path / "run", first.model, loss, first.optimizer, first._rows.dataset)
     with again:
         assert shared.account().total() == cost(plan())
         again.run()

@@ -34,7 +34,7 @@ def loss_of_one(loss):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_derivatives_are_those_of_the_loss(loss):
-    for rows, targets, weights in examples(loss, 20):
+    for rows, targets, weights in examples(loss, 8):
         scores = rows @ weights.T
         slopes = loss.evaluate(scores, targets)[1]
         direction = torch.randn_like(scores)
@@ -60,7 +60,7 @@ def test_no_gradient_is_longer_and_no_curvature_larger_than_declared(loss):
 @pytest.mark.parametrize(("loss", "regularisation"), [*zip(LOSSES, [0.05, 1.0, 20.0, 0.05], strict=True)], ids=str)
 def test_no_example_adds_more_to_the_log_determinant_than_declared(loss, regularisation):
     most = 0.0
-    for rows, targets, weights in examples(loss, 30):
+    for rows, targets, weights in examples(loss, 10):
         others = regularisation * torch.eye(weights.numel(), dtype=torch.float64)
         for row, target in zip(rows, targets, strict=True):
             added = hessian(loss_of_one(loss))(weights, row, target).reshape(weights.numel(), -1)

@@ -23,10 +23,16 @@ def make(loss, examples=400, width=5, regularisation=1.0, perturbation=0.0, kind
     return PerturbedObjective(loss, rows, targets, regularisation, linear)
 
 
-@pytest.mark.parametrize("kind", ["random", "equal", "zero", "one class"])
-@pytest.mark.parametrize("perturbation", [0.0, 1e4])
-@pytest.mark.parametrize("regularisation", [1e-2, 1.0, 1e4])
-@pytest.mark.parametrize("loss", [Logistic(2), Logistic(4), Huber(0.3)], ids=str)
+KINDS = ("random", "equal", "zero", "one class")
+# Any two of loss, regularisation and kind, and any of them with and without a perturbation.
+PAIRS = [
+    (loss, (1e-2, 1.0, 1e4)[(i + j) % 3], 1e4 * ((i + j // 2) % 2), kind)
+    for i, loss in enumerate((Logistic(2), Logistic(4), Huber(0.3)))
+    for j, kind in enumerate(KINDS)
+] + [(Logistic(2 if k % 2 else 4), regularisation, 1e4 * (k % 2), "random") for k, regularisation in enumerate((1.0, 1e4, 1e-2))]
+
+
+@pytest.mark.parametrize(("loss", "regularisation", "perturbation", "kind"), PAIRS, ids=str)
 def test_the_gradient_is_as_short_as_promised_for_any_data(loss, regularisation, perturbation, kind):
     objective = make(loss, regularisation=regularisation, perturbation=perturbation, kind=kind)
     largest = (perturbation * 10 + math.sqrt(2 * regularisation * 400 * loss.at_zero)) / regularisation

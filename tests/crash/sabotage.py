@@ -34,34 +34,44 @@ def _until(chance: random.Random, calls: int) -> Iterator[bool]:
         yield True
 
 
-def any_moment(chance: random.Random, folder: Path) -> None:
+def soon(chance: random.Random, number: int) -> None:
+    """Send this process a signal within 50 ms."""
+
     def later() -> None:
         time.sleep(chance.random() * 0.05)
-        die()
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=later, daemon=True).start()
 
 
-def before_fsync(chance: random.Random, folder: Path) -> None:
-    due = _until(chance, 12)
+def any_moment(chance: random.Random, folder: Path) -> None:
+    soon(chance, signal.SIGKILL)
+
+
+def at_fsync(chance: random.Random, before: Callable[[bool], None], after: Callable[[bool], None] = lambda due: None) -> None:
+    """Call functions before and after every fsync, with whether it is time."""
+    times = _until(chance, 12)
 
     def fsync(descriptor: int) -> None:
-        if next(due):
-            die()
+        due = next(times)
+        before(due)
         _fsync(descriptor)
+        after(due)
 
     os.fsync = fsync
+
+
+def die_if(due: bool) -> None:
+    if due:
+        die()
+
+
+def before_fsync(chance: random.Random, folder: Path) -> None:
+    at_fsync(chance, die_if)
 
 
 def after_fsync(chance: random.Random, folder: Path) -> None:
-    due = _until(chance, 12)
-
-    def fsync(descriptor: int) -> None:
-        _fsync(descriptor)
-        if next(due):
-            die()
-
-    os.fsync = fsync
+    at_fsync(chance, lambda due: None, die_if)
 
 
 def torn_line(chance: random.Random, folder: Path) -> None:
@@ -92,30 +102,25 @@ def around_a_move(chance: random.Random, folder: Path) -> None:
 
 
 def failing_fsync(chance: random.Random, folder: Path) -> None:
-    due = _until(chance, 12)
-
-    def fsync(descriptor: int) -> None:
-        if next(due):
+    def fail(due: bool) -> None:
+        if due:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        _fsync(descriptor)
 
-    os.fsync = fsync
+    at_fsync(chance, fail)
 
 
 def fsync_that_fails_once(chance: random.Random, folder: Path) -> None:
     """The error is told once, and then everything seems well: what was written is not on the disk all the same."""
-    due, since = _until(chance, 12), []
+    since: list[bool] = []
 
-    def fsync(descriptor: int) -> None:
-        if since or next(due):
-            since.append(descriptor)
+    def fail(due: bool) -> None:
+        since.extend([True] * due)
         if len(since) == 1:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if len(since) > 12:  # nobody minded, as with a folder whose name for a checkpoint may come later
             die()
-        _fsync(descriptor)
 
-    os.fsync = fsync
+    at_fsync(chance, fail)
 
 
 def full_disk(chance: random.Random, folder: Path) -> None:
@@ -126,11 +131,7 @@ def full_disk(chance: random.Random, folder: Path) -> None:
 
 
 def interrupt(chance: random.Random, folder: Path) -> None:
-    def later() -> None:
-        time.sleep(chance.random() * 0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=later, daemon=True).start()
+    soon(chance, signal.SIGINT)
 
 
 SABOTEURS: dict[str, Saboteur] = {

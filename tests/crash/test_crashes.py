@@ -119,13 +119,8 @@ def small_plan(steps: int) -> privet.Plan:
 def draw_and_spend(folder: Path, shared: Budget, number: int, saboteur: str, chance: random.Random) -> None:
     SABOTEURS[saboteur](chance, folder)
     the_plan = small_plan(20)
-    ledger = Ledger.create(
-        the_plan.to_dict(),
-        the_plan.multipliers().tolist(),
-        folder / f"ledger-{number}",
-        BLOCK,
-        facts={"budget": shared.to_dict()},
-    )
+    facts, path = {"budget": shared.to_dict()}, folder / f"ledger-{number}"
+    ledger = Ledger.create(the_plan.to_dict(), the_plan.multipliers().tolist(), path, BLOCK, facts=facts)
     shared.draw(ledger, the_plan)
     for _ in range(chance.randrange(20)):
         ledger.reserve().spend()
@@ -184,12 +179,18 @@ def fresh() -> int:
     return random.SystemRandom().randrange(2**32)
 
 
+# What crashes → how, how often in `make test` and in `make crash`, and how many steps are reserved at once.
+BATTERIES = {
+    "ledgers": (crash_ledgers, 36, 288, BLOCK),
+    "budgets": (crash_budgets, 9, 90, BLOCK),
+    "trainings": (crash_trainings, 9, 54, 16),
+}
+
+
 def test_a_few_crashes_of_every_kind(tmp_path):
-    for name, crash, number, block in (
-        ("ledgers", crash_ledgers, 36, BLOCK), ("budgets", crash_budgets, 9, BLOCK), ("trainings", crash_trainings, 9, 16),
-    ):  # fmt: skip
+    for name, (crash, few, _, block) in BATTERIES.items():
         (tmp_path / name).mkdir()
-        crash(tmp_path / name, number, fresh()).tell(name, block)
+        crash(tmp_path / name, few, fresh()).tell(name, block)
 
 
 def test_a_ledger_that_forgets_is_detected(tmp_path, monkeypatch):
@@ -208,15 +209,8 @@ def test_a_ledger_that_forgets_is_detected(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "crash", "number", "block"),
-    [
-        ("ledgers", crash_ledgers, 288, BLOCK),
-        ("budgets", crash_budgets, 90, BLOCK),
-        ("trainings", crash_trainings, 54, 16),
-    ],
-)
-def test_crashes(tmp_path, name, crash, number, block):
-    seed = fresh()
+@pytest.mark.parametrize("name", BATTERIES)
+def test_crashes(tmp_path, name):
+    (crash, _, many, block), seed = BATTERIES[name], fresh()
     print(f"\nseed {seed}")
-    crash(tmp_path, number, seed).tell(name, block)
+    crash(tmp_path, many, seed).tell(name, block)

@@ -1,21 +1,11 @@
 """The whole table: importing this module enters every operation."""
 
-import operations_control
-import operations_indexing
-import operations_layers
-import operations_numerics
-import operations_parameters
-import operations_recurrent
-import operations_shapes
+import importlib
+from pathlib import Path
+
 from operations import OPERATIONS
 
-__all__ = [
-    "OPERATIONS",
-    "operations_control",
-    "operations_indexing",
-    "operations_layers",
-    "operations_numerics",
-    "operations_parameters",
-    "operations_recurrent",
-    "operations_shapes",
-]
+__all__ = ["OPERATIONS"]
+
+for _path in sorted(Path(__file__).parent.glob("operations_*.py")):
+    importlib.import_module(_path.stem)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plans import plan
 
 import privet
+from plans import plan
 from privet import accounting, clipping, momentum, noise, schedules, sparsification
 from privet.errors import InvalidArgumentError
 from privet.optim import SGLD

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
-from plans import plan
 
+from plans import plan
 from privet import clipping, momentum, noise, sampling
 from privet._utils.registry import PARTS, is_own_kind, kinds_of
 from privet.accounting import Event

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from plans import plan
 from torch.utils.data import TensorDataset
 
 import privet
+from plans import plan
 from privet import clipping, noise, sampling
 from privet.accounting import Event
 from privet.accounting.queries import composed_epsilon
@@ -45,10 +45,10 @@ def _settings(monkeypatch):
     monkeypatch.setitem(SETTINGS, "first", 0.2)
 
 
-def of_the_multipliers(made):
+def of_the_multipliers(made, accountant="pld"):
     """Return the ε of the noise that the steps draw."""
     events = [Event(made.sampling_rate, multiplier) for multiplier in made.multipliers()]
-    return composed_epsilon(events, delta=made.delta, adjacency=made.adjacency)
+    return composed_epsilon(events, delta=made.delta, adjacency=made.adjacency, accountant=accountant)
 
 
 PARTS = {
@@ -73,7 +73,7 @@ def test_a_schedule_that_extends_the_constant_one_is_accounted_for_as_what_it_do
 @each
 def test_factors_are_those_of_when_the_plan_was_made(parts):
     made = plan(steps=5, **parts)
-    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
+    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0, accountant="rdp")
     before = [(each.epsilon(), each.multipliers().tolist(), each.bound_factors().tolist()) for each in (made, solved)]
     SETTINGS["first"] = 0.9
     after = [(each.epsilon(), each.multipliers().tolist(), each.bound_factors().tolist()) for each in (made, solved)]
@@ -85,21 +85,15 @@ def test_factors_are_those_of_when_the_plan_was_made(parts):
 def test_a_calibrated_plan_has_the_factors_that_it_was_calibrated_for():
     asked = plan(steps=5, noise=Gaussian(schedule=WarmUp()))
     SETTINGS["first"] = 0.9
-    solved = asked.calibrate(2.0)
+    solved = asked.calibrate(2.0, accountant="rdp")
     assert solved.multipliers()[0] == pytest.approx(0.2 * solved.noise_multiplier)
-    assert 1.99 < of_the_multipliers(solved) <= 2.0
+    assert 1.99 < of_the_multipliers(solved, "rdp") <= 2.0
 
 
 def test_a_training_draws_and_states_the_factors_of_when_the_plan_was_made():
     model = torch.nn.Linear(50, 40, bias=False)
-    made = plan(
-        examples=N,
-        sampling=sampling.FullBatch(),
-        steps=4,
-        delta=1e-3,
-        clipping=clipping.Flat(1.0),
-        noise=Gaussian(2.0, schedule=WarmUp()),
-    )
+    small = {"examples": N, "sampling": sampling.FullBatch(), "steps": 4, "delta": 1e-3, "clipping": clipping.Flat(1.0)}
+    made = plan(**small, noise=Gaussian(2.0, schedule=WarmUp()))
     expected, epsilon = made.multipliers(), made.epsilon()
     training = privet.Training(
         made, model, lambda net, batch: 0 * net(batch[0]).sum(1), torch.optim.SGD(model.parameters(), lr=1.0),
@@ -123,15 +117,11 @@ def test_a_mechanism_without_a_rule_has_the_same_care():
     assert made.epsilon() == epsilon == pytest.approx(of_the_multipliers(made), rel=1e-9)
 
 
-@pytest.mark.parametrize("values", [np.ones(3), np.ones((4, 1)), 0.5, [1, 1, 1, 0.0], [np.nan, 1, 1, 1]], ids=repr)
-def test_factors_that_a_step_could_not_use_are_refused_when_the_plan_is_made(values):
+def test_factors_that_a_step_could_not_use_are_refused_when_the_plan_is_made():
     with pytest.raises(InvalidArgumentError, match=r"^noise\.schedule is"):
-        plan(steps=4, noise=Gaussian(2.3, schedule=Given(values)))
+        plan(steps=4, noise=Gaussian(2.3, schedule=Given(np.ones(3))))
     with pytest.raises(InvalidArgumentError, match=r"^bound_schedule is"):
-        plan(steps=4, bound_schedule=Given(values))
-
-
-def test_factors_that_no_bound_or_multiplier_can_have_are_refused_when_the_plan_is_made():
+        plan(steps=4, bound_schedule=Given([np.nan, 1, 1, 1]))
     with pytest.raises(InvalidArgumentError, match=r"^bound_schedule is 1e-13; .*multiplied by. clipping\.bound is"):
         plan(steps=4, bound_schedule=Given([1, 1, 1, 1e-13]))
     with pytest.raises(InvalidArgumentError, match=r"^the noise multiplier of a step is 2\.3e-05; .*between 0\.001"):

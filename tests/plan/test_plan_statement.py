@@ -6,9 +6,9 @@ import re
 
 import pytest
 import torch
-from plans import plan
 
 import privet
+from plans import plan
 from privet import clipping, sampling
 from privet.accounting import events
 from privet.accounting.privacy_unit import group_unit

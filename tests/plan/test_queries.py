@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
-from privet import Plan, clipping, noise, sampling
+import plans
+from privet import Plan, noise, sampling
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.queries import composed_epsilon
 from privet.errors import InvalidArgumentError
 from privet.plan import ClassCounts, Holdout
 
-
-def plan(**changes) -> Plan:
-    settings = {
-        "examples": 1000, "sampling": sampling.Poisson(50), "steps": 40, "clipping": clipping.Flat(1.0), "delta": 1e-5,
-        "noise": noise.Gaussian(1.5),
-    }  # fmt: skip
-    return Plan(**{**settings, **changes})
+plan = partial(plans.plan, examples=1000, sampling=sampling.Poisson(50), steps=40, noise=noise.Gaussian(1.5))
 
 
 @pytest.mark.parametrize(("epsilon", "adjacency"), [(0.1, "add-remove"), (1.0, "replace-one"), (5.0, "zero-out")])

@@ -3,12 +3,14 @@
 import json
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+import plans
 import privet
 from privet import clipping, momentum, noise, report, sampling, schedules, sparsification, units
 from privet.accounting import Event
@@ -112,12 +114,7 @@ class Data(TensorDataset):
         self.privacy_unit = unit
 
 
-def plan(**changes):
-    values = {
-        "examples": N, "sampling": sampling.Poisson(6), "steps": STEPS, "clipping": clipping.Flat(0.7), "delta": 1e-3,
-        "noise": noise.Gaussian(1.7),
-    }  # fmt: skip
-    return privet.Plan(**{**values, **changes})
+plan = partial(plans.plan, examples=N, sampling=sampling.Poisson(6), steps=STEPS, delta=1e-3, noise=noise.Gaussian(1.7))
 
 
 def parts(made):

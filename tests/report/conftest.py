@@ -85,21 +85,14 @@ def evaluation(classes: int = 10, examples: int = 10_000) -> dict[str, Any]:
     sizes = generator.multinomial(examples, np.full(classes, 1 / classes))
     confusion = np.stack([generator.multinomial(size, row / row.sum()) for size, row in zip(sizes, shares, strict=True)])
     return {
-        "accuracy": float(confusion.trace() / examples),
-        "negative_log_likelihood": 0.0716,
-        "confusion": confusion.tolist(),
+        "accuracy": float(confusion.trace() / examples), "negative_log_likelihood": 0.0716, "confusion": confusion.tolist(),
         "examples": examples,
-    }
+    }  # fmt: skip
 
 
 DEFAULTS: dict[str, Any] = {
-    "plan": PLAN,
-    "guarantee": GUARANTEE,
-    "metrics": metrics(),
-    "evaluation": evaluation(),
-    "run": SETUP,
-    "status": STATUS,
-}
+    "plan": PLAN, "guarantee": GUARANTEE, "metrics": metrics(), "evaluation": evaluation(), "run": SETUP, "status": STATUS,
+}  # fmt: skip
 
 
 def write_files(directory: Path, **changes: Any) -> Path:

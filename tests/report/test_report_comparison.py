@@ -1,10 +1,12 @@
 """ε over the steps by accountant: every accountant with a finite ε is a line."""
 
 import math
+from functools import partial
 
 import pytest
 
-from privet import Plan, report
+import plans
+from privet import report
 from privet.accounting import compare
 from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
@@ -12,12 +14,7 @@ from privet.noise import Gaussian
 from privet.report.figures import accountants
 from privet.sampling import FixedSize, Poisson
 
-
-def plan(**changes):
-    values = {
-        "examples": 5000, "sampling": Poisson(50), "steps": 40, "clipping": Flat(0.3), "delta": 1e-5, "noise": Gaussian(1.7),
-    }  # fmt: skip
-    return Plan(**{**values, **changes})
+plan = partial(plans.plan, examples=5000, sampling=Poisson(50), steps=40, clipping=Flat(0.3), noise=Gaussian(1.7))
 
 
 @pytest.mark.parametrize("made", [plan(), plan(sampling=FixedSize(50), adjacency="replace-one", steps=3)])

@@ -13,16 +13,10 @@ from privet.report.page import to_markup
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (2.999, "2.999"),
-        (2.9990001, "3.000"),
-        (3.0, "3.0"),
-        (12.34501, "12.35"),
-        (0.00123451, "0.001235"),
-        (0.0, "0.0"),
-        (math.inf, "∞"),
-        (0.00001, "10⁻⁵"),
+        (2.999, "2.999"), (2.9990001, "3.000"), (3.0, "3.0"), (12.34501, "12.35"), (0.00123451, "0.001235"), (0.0, "0.0"),
+        (math.inf, "∞"), (0.00001, "10⁻⁵"),
     ],
-)
+)  # fmt: skip
 def test_epsilon_is_never_rounded_down(value, shown):
     assert numbers.format_epsilon(value) == shown
 
@@ -35,18 +29,10 @@ def test_delta_is_shown_exactly(value, shown):
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (60000, "60,000"),
-        (128.0, "128"),
-        (1.401659574547237, "1.40166"),
-        (1e-5, "10⁻⁵"),
-        (0.0, "0"),
-        (True, "yes"),
-        (None, "none"),
-        ("x", "x"),
-        ([1, "a"], "1, a"),
-        ([], "none"),
+        (60000, "60,000"), (128.0, "128"), (1.401659574547237, "1.40166"), (1e-5, "10⁻⁵"), (0.0, "0"), (True, "yes"),
+        (None, "none"), ("x", "x"), ([1, "a"], "1, a"), ([], "none"),
     ],
-)
+)  # fmt: skip
 def test_setting_is_shown_with_at_most_six_digits(value, shown):
     assert numbers.format_value(value) == shown
 

@@ -1,10 +1,7 @@
-"""Forty bad inputs, each refused before the first step by a message that names it and says what to do.
-
-The numbers are those of docs/trust.md.
-"""
+"""Bad settings, data, models and optimizers: each is refused before the first step, in one line that names it."""
 
 import math
-import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
 
+import plans
 import privet
-from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning, UnsupportedModelError
+from privet.errors import InvalidArgumentError, LedgerError, UnsupportedModelError
 from rounding import assert_equal_up_to_rounding
 
 N = 20
-FLAT, SIGMA = privet.clipping.Flat(0.7), privet.noise.Gaussian(multiplier=2.3)
 
 
 def data(n=N):
@@ -30,11 +27,7 @@ def loss_fn(model, batch):
     return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
-def plan(batch_size=5, steps=3, clipping=FLAT, delta=1e-3, noise=SIGMA, examples=N, **options):
-    sampling = options.pop("sampling", None) or privet.sampling.Poisson(batch_size)
-    return privet.Plan(
-        examples=examples, sampling=sampling, steps=steps, clipping=clipping, delta=delta, noise=noise, **options
-    )  # fmt: skip
+plan = partial(plans.plan, examples=N, sampling=privet.sampling.Poisson(5), steps=3, delta=1e-3)
 
 
 def noisy(multiplier):
@@ -107,29 +100,13 @@ def half_images():
     return train(nn.Linear(4, 3).half(), dataset=TensorDataset(torch.randn(N, 4).half(), torch.zeros(N, dtype=torch.long)))
 
 
-def groups_without_bounds():
-    rules = {"weight": FLAT}
-    return train(the_plan=plan(clipping=privet.clipping.Layerwise(rules)))
-
-
-def twice_in(folder):
-    def run():
-        train(directory=folder).run()
-        train(directory=folder)
-
-    return run
-
-
 def resumed(folder, change):
-    def run():
-        training = train(directory=folder)
-        next(iter(training))
-        training.close()
-        change(folder)
-        model = nn.Linear(4, 3)
-        privet.Training.resume(folder, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.3), data())
-
-    return run
+    training = train(directory=folder)
+    next(iter(training))
+    training.close()
+    change(folder)
+    model = nn.Linear(4, 3)
+    privet.Training.resume(folder, model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.3), data())
 
 
 def other_noise(folder):
@@ -138,63 +115,45 @@ def other_noise(folder):
 
 
 CASES = [
-    (1, noisy(-1.0), "noise.multiplier is -1.0"),
-    (2, noisy(0.0), "non_private"),
-    (3, noisy(math.nan), "noise.multiplier is nan"),
-    (4, noisy(math.inf), "noise.multiplier is inf"),
-    (5, noisy(True), "noise.multiplier is True"),
-    (5, noisy("1.0"), "noise.multiplier is '1.0'"),
-    (5, noisy(torch.tensor(1.0)), "noise.multiplier is tensor"),
-    (6, lambda: plan(clipping=privet.clipping.Flat(0)), "clipping.bound is 0"),
-    (7, lambda: plan(clipping=privet.clipping.Flat(math.inf)), "clipping.bound is inf"),
-    (8, groups_without_bounds, "bias"),
-    (9, lambda: plan(delta=0.0), "delta is 0.0"),
-    (9, lambda: plan(delta=1), "delta is 1"),
-    (10, lambda: plan(delta=0.5), "accept_large_delta"),
-    (11, lambda: plan(noise=privet.noise.Gaussian()).calibrate(0), "epsilon is 0"),
-    (11, lambda: plan(noise=privet.noise.Gaussian()).calibrate(math.nan), "epsilon is nan"),
-    (12, lambda: plan(delta=1e-300, noise=privet.noise.Gaussian()).calibrate(1e-6), "it must be at least"),
-    (13, lambda: plan(batch_size=0), "sampling.batch_size is 0"),
-    (13, lambda: plan(batch_size=N + 1), "sampling.batch_size is 21"),
-    (15, lambda: plan(sampling=privet.sampling.FixedSize(2.5), adjacency="replace-one"), "sampling.batch_size is 2.5"),
-    (16, lambda: plan(steps=0), "steps is 0"),
-    (16, lambda: plan(steps=2.5), "steps is 2.5"),
-    (16, lambda: plan(steps=2**31), "steps is 2147483648"),
-    (16, lambda: plan(steps=privet.epochs(-1)), "steps.epochs is -1"),
-    (17, lambda: train(optimizer=lambda p: torch.optim.SGD(p, lr=math.nan)), "optimizer.lr is nan"),
-    (18, lambda: plan().calibrate(3.0), "exactly one is solved for"),
-    (18, lambda: plan(noise=privet.noise.Gaussian(), steps=None).calibrate(3.0), "steps is None"),
-    (19, lambda: plan(clipping=privet.clipping.Automatic(0.7, 0)), "clipping.stability is 0"),
-    (20, lambda: plan(sparsification=privet.sparsification.Random(1.0)), "sparsification.final_rate is 1.0"),
-    (21, lambda: train(dataset=DataLoader(data(), shuffle=True)), "loader.dataset"),
-    (22, lambda: train(dataset=Stream()), "map-style"),
-    (23, lambda: train(dataset=DataLoader(data(), sampler=WeightedRandomSampler([1.0] * N, N))), "loader.dataset"),
-    (24, lambda: train(dataset=DataLoader(data(), drop_last=True)), "loader.dataset"),
-    (25, lambda: train(dataset=data(0)), "0 examples"),
-    (26, lambda: train(dataset=Subset(data(), [0] * N)), "an example occurs twice"),
-    (26, lambda: plan(examples=1), "examples is 1"),
-    (27, lambda: train(dataset=list(range(N)), collate=two_rows), "(2,)"),
-    (30, lambda: train(physical_batch_size=0), "physical_batch_size is 0"),
-    (30, lambda: privet.units.Groups(data(), 0), "size is 0"),
-    (31, lambda: train(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))), "BatchNorm1d"),
-    (31, lambda: train(nn.Sequential(nn.Linear(4, 3), nn.SyncBatchNorm(3))), "SyncBatchNorm"),
-    (32, lambda: train(Centred()), "changes with its neighbours"),
-    (34, lambda: train(nn.Linear(4, 3).requires_grad_(False)), "no trainable parameter"),
-    (35, lambda: train(optimizer=partial_optimizer), "without bias"),
-    (35, lambda: train(optimizer=foreign_optimizer), "foreign parameters"),
-    (36, lambda: train(optimizer=used_optimizer), "state from earlier steps"),
-    (36, lambda: train(optimizer=torch.optim.LBFGS), "LBFGS"),
-    (36, lambda: train(nn.DataParallel(nn.Linear(4, 3))), "DataParallel"),
-    (37, half_images, "torch.float16"),
-    (37, lambda: train(nn.Linear(4, 3, dtype=torch.complex64)), "torch.complex64"),
-    (38, lambda: train(loss=lambda m, b: F.cross_entropy(m(b[0]), b[1])), "one loss per example"),
-    (38, lambda: train(loss=lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction="none") / len(b[0])), "neighbours"),
-    (39, frozen_later, "set of trainable parameters changed"),
+    (noisy(-1.0), "noise.multiplier is -1.0"),
+    (noisy(0.0), "non_private"),
+    (noisy(math.nan), "noise.multiplier is nan"),
+    (noisy(math.inf), "noise.multiplier is inf"),
+    (noisy(True), "noise.multiplier is True"),
+    (noisy("1.0"), "noise.multiplier is '1.0'"),
+    (noisy(torch.tensor(1.0)), "noise.multiplier is tensor"),
+    (lambda: train(the_plan=plan(clipping=privet.clipping.Layerwise({"weight": privet.clipping.Flat(0.7)}))), "bias"),
+    (lambda: plan(delta=1e-300, noise=privet.noise.Gaussian()).calibrate(1e-6), "it must be at least"),
+    (lambda: train(optimizer=lambda p: torch.optim.SGD(p, lr=math.nan)), "optimizer.lr is nan"),
+    (lambda: plan(sparsification=privet.sparsification.Random(1.0)), "sparsification.final_rate is 1.0"),
+    (lambda: train(dataset=DataLoader(data(), shuffle=True)), "loader.dataset"),
+    (lambda: train(dataset=Stream()), "map-style"),
+    (lambda: train(dataset=DataLoader(data(), sampler=WeightedRandomSampler([1.0] * N, N))), "loader.dataset"),
+    (lambda: train(dataset=DataLoader(data(), drop_last=True)), "loader.dataset"),
+    (lambda: train(dataset=data(0)), "0 examples"),
+    (lambda: train(dataset=Subset(data(), [0] * N)), "an example occurs twice"),
+    (lambda: train(dataset=list(range(N)), collate=two_rows), "(2,)"),
+    (lambda: train(physical_batch_size=0), "physical_batch_size is 0"),
+    (lambda: privet.units.Groups(data(), 0), "size is 0"),
+    (lambda: train(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))), "BatchNorm1d"),
+    (lambda: train(nn.Sequential(nn.Linear(4, 3), nn.SyncBatchNorm(3))), "SyncBatchNorm"),
+    (lambda: train(Centred()), "changes with its neighbours"),
+    (lambda: train(nn.Linear(4, 3).requires_grad_(False)), "no trainable parameter"),
+    (lambda: train(optimizer=partial_optimizer), "without bias"),
+    (lambda: train(optimizer=foreign_optimizer), "foreign parameters"),
+    (lambda: train(optimizer=used_optimizer), "state from earlier steps"),
+    (lambda: train(optimizer=torch.optim.LBFGS), "LBFGS"),
+    (lambda: train(nn.DataParallel(nn.Linear(4, 3))), "DataParallel"),
+    (half_images, "torch.float16"),
+    (lambda: train(nn.Linear(4, 3, dtype=torch.complex64)), "torch.complex64"),
+    (lambda: train(loss=lambda m, b: F.cross_entropy(m(b[0]), b[1])), "one loss per example"),
+    (lambda: train(loss=lambda m, b: F.cross_entropy(m(b[0]), b[1], reduction="none") / len(b[0])), "neighbours"),
+    (frozen_later, "set of trainable parameters changed"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("number", "attempt", "says"), [pytest.param(*case, id=f"{case[0]}: {case[2]}") for case in CASES])
-def test_it_is_refused_by_name(number, attempt, says):
+@pytest.mark.parametrize(("attempt", "says"), CASES, ids=[says for _, says in CASES])
+def test_it_is_refused_by_name(attempt, says):
     with pytest.raises((InvalidArgumentError, UnsupportedModelError)) as refusal:
         attempt()
     assert says in str(refusal.value)
@@ -212,49 +171,58 @@ def test_it_is_refused_by_name(number, attempt, says):
     ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"],
 )
 def test_a_run_that_does_not_fit_its_files_is_not_resumed(tmp_path, damage, says):
-    """40."""
     with pytest.raises(LedgerError, match=says):
-        resumed(tmp_path / "run", damage)()
+        resumed(tmp_path / "run", damage)
 
 
 def test_a_directory_with_a_run_is_refused(tmp_path):
-    """40."""
+    train(directory=tmp_path / "run").run()
     with pytest.raises(LedgerError, match="holds a run already"):
-        twice_in(tmp_path / "run")()
-
-
-def test_a_checkpoint_is_never_unpickled(tmp_path):
-    """40: a file of code in a checkpoint's place is passed over, and the code does not run."""
-
-    class Code:
-        def __reduce__(self):
-            return (tmp_path.joinpath("executed").write_text, ("ran",))
-
-    def poison(folder):
-        (folder / "checkpoint.pt").write_bytes(pickle.dumps(Code(), protocol=2))
-
-    with pytest.warns(PrivetWarning, match="is used instead"):
-        resumed(tmp_path / "run", poison)()
-    assert not tmp_path.joinpath("executed").exists()
+        train(directory=tmp_path / "run")
 
 
 def test_a_tiny_rate_is_sampled_exactly():
-    """14: a float32 uniform below 1e-9 would take one example in 2²⁴ or none."""
+    """A float32 uniform below 1e-9 would take one example in 2²⁴ or none."""
     rates = [privet.sampling.Poisson(batch_size).rate(10**12) for batch_size in (1.0, 1e-3)]
     assert rates == [1e-12, 1e-15]
 
 
 @pytest.mark.filterwarnings("ignore:the model changes its own state")
 def test_what_a_forward_pass_counts_is_gone_after_it():
-    """31: a buffer that is written to holds nothing of the data, so it is released as it was."""
+    """A buffer that is written to holds nothing of the data, so it is released as it was."""
     model = Counting()
     train(model).run()
     assert model.total == 0
 
 
+class Again(torch.optim.SGD):
+    """An optimizer that evaluates the loss itself, as closures do."""
+
+    def step(self, closure=None):
+        assert closure is None, "training hands out no closure"
+        return super().step()
+
+
+def test_no_closure_can_erase_the_noise():
+    """Opacus under Lightning ran the backward pass again in the closure, after the noise was added."""
+    train(optimizer=lambda parameters: Again(parameters, lr=0.3)).run()
+
+
+def test_noise_cannot_change_behind_the_accountant():
+    """A scheduler of the multiplier alone, or one assignment, makes other libraries account for noise that was not added."""
+    run = train()
+    with pytest.raises(AttributeError):
+        run.plan.noise.multiplier = 1e-9
+    with pytest.raises(AttributeError):
+        run.plan = plan()
+    spent = run.epsilon("rdp")
+    run.run()
+    assert spent < run.epsilon("rdp") == run.plan.epsilon("rdp")
+
+
 @pytest.mark.parametrize("label", [-1, 3, 5000])
 def test_a_label_that_is_not_declared_contributes_nothing(tmp_path, label):
-    """29: it is refused neither when the file is read nor later, as that would tell of a private row."""
+    """It is refused neither when the file is read nor later, as that would tell of a private row."""
     np.savez(tmp_path / "data.npz", x_train=np.ones((3, 4), np.float32), y_train=np.array([0, 1, label]))
     found = privet.data.load(tmp_path / "data.npz", classes=3)
     norms = privet.per_example_norms(nn.Linear(4, 3), loss_fn, found.train.tensors)

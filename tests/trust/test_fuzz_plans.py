@@ -1,25 +1,22 @@
 """Plans, configurations and recipes from damaged files are accepted or refused by name, without other errors or side effects."""
 
 import json
+from functools import partial
 
 import pytest
 from fuzzing import altered, command, damaged, fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 
+import plans
 import privet
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet_experiments.recipe import read
 
-NOISE = privet.noise.Gaussian(1.7)
-
-
-def a_plan(**changes):
-    settings = {"clipping": privet.clipping.Flat(0.7), "sampling": privet.sampling.Poisson(5.0), "noise": NOISE} | changes
-    return privet.Plan(examples=40, steps=3, delta=1e-3, **settings)
-
-
+a_plan = partial(
+    plans.plan, examples=40, sampling=privet.sampling.Poisson(5.0), steps=3, delta=1e-3, noise=privet.noise.Gaussian(1.7)
+)
 FLAT = privet.clipping.Flat(0.7)
 PLANS = [
     a_plan(),

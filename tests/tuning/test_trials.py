@@ -9,6 +9,7 @@ from scipy import stats
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import plans
 import privet
 from privet.accounting import Event
 from privet.errors import InvalidArgumentError
@@ -29,15 +30,8 @@ DATA = TensorDataset(torch.zeros(N, 2))
 
 
 def plan(multiplier=2.3, **changes):
-    values = {
-        "examples": N,
-        "sampling": privet.sampling.Poisson(4.0),
-        "steps": 2,
-        "clipping": privet.clipping.Flat(0.7),
-        "delta": 1e-3,
-        "noise": privet.noise.Gaussian(multiplier),
-    }
-    return privet.Plan(**{**values, **changes})
+    noise = {"noise": privet.noise.Gaussian(multiplier), **changes}
+    return plans.plan(examples=N, sampling=privet.sampling.Poisson(4.0), steps=2, **{"delta": 1e-3, **noise})
 
 
 def train(the_plan, setting):

@@ -45,8 +45,9 @@ def test_shifts_reach_an_eighth_of_each_side_evenly_and_repeat_the_edges(holds_t
     holds_twice(experiment)
 
 
-@pytest.mark.parametrize("names", [("flip",), ("shift",), ("flip", "shift"), ("shift", "flip", "shift")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("names", "dtype"), [(("flip",), torch.float64), (("shift",), torch.bfloat16), (("shift", "flip", "shift"), torch.float32)]
+)
 def test_labels_types_and_shapes_stay(names, dtype):
     images, labels = torch.randn(7, 3, 9, 32).to(dtype), torch.arange(7)
     changed, same = augmentation(*names)((images, labels))

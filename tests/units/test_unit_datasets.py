@@ -62,15 +62,12 @@ def test_which_examples_are_kept_is_uniform_and_independent_of_other_users(holds
 @pytest.mark.parametrize(
     "ids",
     [
-        [2**63, 2**63 + 1, -1, 0],
-        np.array([2**53, 2**53 + 1, 0, 1]),
-        torch.tensor([2**24, 2**24 + 1, 0, 1], dtype=torch.int32),
-        ["a", "A", "a ", ""],
-        np.array(["x", "y", "xx", "yy"], dtype=object),
-        list(np.array([4, 5, 6, 7])),
+        [2**63, 2**63 + 1, -1, 0], np.array([2**53, 2**53 + 1, 0, 1]),
+        torch.tensor([2**24, 2**24 + 1, 0, 1], dtype=torch.int32), ["a", "A", "a ", ""],
+        np.array(["x", "y", "xx", "yy"], dtype=object), list(np.array([4, 5, 6, 7])),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_different_ids_are_different_users(ids):
     assert len(Users(numbered(4), ids, 2)) == 4
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+import plans
 import privet
 from privet.accounting.privacy_unit import group_unit
 from privet.errors import InvalidArgumentError, UnsupportedModelError
@@ -34,21 +35,15 @@ def data(examples, scale=1.0):
 
 
 def plan(units, unit, adjacency="add-remove", steps=1, multiplier=0.0, sampling=None):
-    return privet.Plan(
-        examples=units,
-        sampling=sampling or FullBatch(),
-        steps=steps,
-        clipping=privet.clipping.Flat(BOUND),
-        delta=1e-5,
-        adjacency=adjacency,
-        noise=privet.noise.Gaussian(multiplier, non_private=multiplier == 0),
-        unit=unit,
-    )
+    noise = privet.noise.Gaussian(multiplier, non_private=multiplier == 0)
+    return plans.plan(
+        examples=units, sampling=sampling or FullBatch(), steps=steps, adjacency=adjacency, noise=noise, unit=unit
+    )  # fmt: skip
 
 
 def setup(dataset, loss=None, adjacency="add-remove", **options):
     model = network()
-    made = plan(len(dataset), dataset.privacy_unit, adjacency, **options)
+    made = plan(len(dataset), getattr(dataset, "privacy_unit", "one example"), adjacency, **options)
     return privet.Training(made, model, loss or grouped(loss_fn), torch.optim.SGD(model.parameters(), lr=RATE), dataset)
 
 
@@ -76,8 +71,7 @@ def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is
     assert "example" not in prose.split("Not covered")[0]
 
 
-@pytest.mark.parametrize("cap", [1, 3, 10])
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(("cap", "reduction"), [(1, "mean"), (3, "sum"), (10, "mean"), (10, "sum")])
 def test_a_user_moves_the_sum_by_at_most_the_bound_however_much_they_contribute(cap, reduction):
     """Neighbours: with and without a user with six huge examples; all others have one. The divisor is public."""
     x, y = data(11)
@@ -103,8 +97,7 @@ def moved_by(change, size=4, examples=13):
     return float((sums[0] - sums[1]).norm())
 
 
-@pytest.mark.parametrize("position", [0, 5, 12])
-@pytest.mark.parametrize("scale", [0.1, 30.0, 1e4])
+@pytest.mark.parametrize(("position", "scale"), [(0, 1e4), (5, 0.1), (12, 30.0)])
 def test_replacing_an_example_moves_the_sum_by_at_most_twice_the_bound(position, scale):
     def change(x, y):
         x[position] = -scale * x[position]
@@ -123,11 +116,8 @@ def test_groups_state_their_unit():
     assert "that is replaced by another" in prose
     assert "of 4 groups" in prose
     assert "the contribution of each group to 0.7" in prose
-    assert (
-        training.epsilon()
-        == training.plan.epsilon()
-        > plan(4, "one example", steps=3, multiplier=2.3, sampling=Poisson(2)).epsilon()
-    )
+    alone = plan(4, "one example", steps=3, multiplier=2.3, sampling=Poisson(2))
+    assert training.epsilon() == training.plan.epsilon() > alone.epsilon()
 
 
 @pytest.mark.parametrize(
@@ -186,9 +176,7 @@ def test_a_data_set_of_users_may_say_so_itself():
     class Own(TensorDataset):
         privacy_unit = "one user"
 
-    x, y = data(13)
-    dataset = Own(x, y)
-    setup(dataset, loss_fn).run()
+    setup(Own(*data(13)), loss_fn).run()
 
 
 @pytest.mark.parametrize("reduction", [lambda losses: losses.mean(), lambda losses: losses.mean().expand(len(losses))])
@@ -211,12 +199,8 @@ def jittered(batch):
 
 
 def test_random_views_train_in_shared_passes():
-    x, y = data(13)
-    model = network()
-    made = plan(13, "one example", steps=4, multiplier=2.3, sampling=Poisson(4))
-    training = privet.Training(
-        made, model, averaged(loss_fn, jittered, 3), torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x, y)
-    )
+    loss = averaged(loss_fn, jittered, 3)
+    training = setup(TensorDataset(*data(13)), loss, steps=4, multiplier=2.3, sampling=Poisson(4))
     assert training.method == "ghost"
     training.run()
     assert training.guarantee().unit == "one example"
@@ -231,13 +215,8 @@ def test_random_views_train_in_shared_passes():
     ],
 )
 def test_views_that_mix_examples_are_refused(mix):
-    x, y = data(13)
-    model = network()
     with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
-        privet.Training(
-            plan(13, "one example"), model, averaged(loss_fn, lambda batch: (mix(batch[0]), batch[1]), 2),
-            torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x, y),
-        )  # fmt: skip
+        setup(TensorDataset(*data(13)), averaged(loss_fn, lambda batch: (mix(batch[0]), batch[1]), 2))
 
 
 def test_users_may_be_seen_in_several_views():

@@ -7,39 +7,9 @@ from dataclasses import replace
 import mpmath as mp
 import pytest
 
+from exact_deltas import adding, removing, replacing
 from privet.accounting import EpsilonDeltaEvent, Event, FixedSizeEvent, LaplaceEvent, RandomizedResponseEvent
 from privet.accounting.queries import composed_delta, composed_deltas, composed_epsilon
-
-mp.mp.dps = 60
-
-
-def above(x):
-    return mp.erfc(x / mp.sqrt(2)) / 2
-
-
-def hockey_stick(mass_p, mass_q, epsilon):
-    """Return P − e^ε·Q of the set where P/Q exceeds e^ε, given its masses."""
-    return mass_p - mp.exp(epsilon) * mass_q
-
-
-def removing(q, sigma, epsilon):
-    x = mp.mpf(1) / 2 + sigma**2 * mp.log((mp.exp(epsilon) - 1 + q) / q)
-    return hockey_stick((1 - q) * above(x / sigma) + q * above((x - 1) / sigma), above(x / sigma), epsilon)
-
-
-def adding(q, sigma, epsilon):
-    ratio = mp.exp(-epsilon) - 1 + q
-    if ratio <= 0:
-        return mp.mpf(0)
-    x = mp.mpf(1) / 2 + sigma**2 * mp.log(ratio / q)
-    return hockey_stick(above(-x / sigma), (1 - q) * above(-x / sigma) + q * above((1 - x) / sigma), epsilon)
-
-
-def replacing(q, sigma, epsilon):
-    a, b = q * mp.exp(-1 / (2 * sigma**2)), (1 - q) * (1 - mp.exp(epsilon))
-    x = sigma**2 * mp.log((-b + mp.sqrt(b**2 + 4 * a**2 * mp.exp(epsilon))) / (2 * a))
-    none = (1 - q) * above(x / sigma)
-    return hockey_stick(none + q * above((x - 1) / sigma), none + q * above((x + 1) / sigma), epsilon)
 
 
 def of_fixed_size(q, sigma, epsilon):
@@ -58,13 +28,12 @@ def test_gaussian_releases_are_exact_at_any_delta(kind, adjacency, exact):
     for _ in range(60):
         q, sigma, delta = 10 ** random.uniform(-6, 0), 10 ** random.uniform(-0.7, 2), 10 ** random.uniform(-20, -1)
         found = composed_epsilon([kind(q, sigma)], delta=delta, adjacency=adjacency)
-        given = mp.mpf(q), mp.mpf(sigma)
-        assert exact(*given, mp.mpf(found)) <= delta * (1 + 1e-9), (q, sigma, delta)
+        assert exact(q, sigma, found) <= delta * (1 + 1e-9), (q, sigma, delta)
         if found > 0:
             # Answers have ten digits; or, where delta hardly depends on epsilon, as many as float64 leaves of it.
-            assert exact(*given, mp.mpf(found) * (1 - mp.mpf(10) ** -8)) > delta * (1 - 1e-6), (q, sigma, delta)
+            assert exact(q, sigma, mp.mpf(found) * (1 - mp.mpf(10) ** -8)) > delta * (1 - 1e-6), (q, sigma, delta)
             back = composed_delta([kind(q, sigma)], epsilon=found, adjacency=adjacency)
-            assert back == pytest.approx(float(exact(*given, mp.mpf(found))), rel=1e-6)
+            assert back == pytest.approx(float(exact(q, sigma, found)), rel=1e-6)
 
 
 def test_a_release_without_sampling_is_the_gaussian():

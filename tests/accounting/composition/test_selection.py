@@ -27,13 +27,10 @@ from privet.accounting.rdp import ORDERS
 from privet.errors import InvalidArgumentError
 
 LAWS = {
-    "logarithmic": logarithmic(6.5),
-    "geometric": geometric(3.2),
-    "η = ½": TruncatedNegativeBinomial(8.0, 0.5),
-    "η = −½": TruncatedNegativeBinomial(4.0, -0.5),
-    "η = 5": TruncatedNegativeBinomial(20.0, 5.0),
+    "logarithmic": logarithmic(6.5), "geometric": geometric(3.2), "η = ½": TruncatedNegativeBinomial(8.0, 0.5),
+    "η = −½": TruncatedNegativeBinomial(4.0, -0.5), "η = 5": TruncatedNegativeBinomial(20.0, 5.0),
     "Poisson": PoissonTrials(7.3),
-}
+}  # fmt: skip
 every = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
 
 
@@ -97,14 +94,11 @@ def test_the_ends_of_the_uniform_are_reached(law):
 @pytest.mark.parametrize(
     ("make", "name"),
     [
-        (lambda: geometric(0.9), "mean"),
-        (lambda: geometric(1e7), "mean"),
-        (lambda: PoissonTrials(501.0), "mean"),
-        (lambda: TruncatedNegativeBinomial(3.0, -1.0), "shape"),
-        (lambda: TruncatedNegativeBinomial(3.0, 51.0), "shape"),
+        (lambda: geometric(0.9), "mean"), (lambda: geometric(1e7), "mean"), (lambda: PoissonTrials(501.0), "mean"),
+        (lambda: TruncatedNegativeBinomial(3.0, -1.0), "shape"), (lambda: TruncatedNegativeBinomial(3.0, 51.0), "shape"),
         (lambda: TruncatedNegativeBinomial(1e6, -0.99), "mean"),
     ],
-)
+)  # fmt: skip
 def test_laws_out_of_range_are_refused(make, name):
     with pytest.raises(InvalidArgumentError, match=name):
         make()

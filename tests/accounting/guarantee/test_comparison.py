@@ -2,10 +2,11 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 
-from privet import Plan
+import plans
 from privet.accounting import compare
 from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
 from privet.clipping import Flat, Projected
@@ -16,13 +17,7 @@ from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle,
 ALL = tuple(ACCOUNTANTS)
 
 
-def plan(**changes):
-    values = {
-        "examples": 5000, "sampling": Poisson(50), "steps": 120, "clipping": Flat(0.3), "delta": 1e-5, "noise": Gaussian(1.7),
-    }  # fmt: skip
-    return Plan(**{**values, **changes})
-
-
+plan = partial(plans.plan, examples=5000, sampling=Poisson(50), steps=120, clipping=Flat(0.3), noise=Gaussian(1.7))
 COVERED = {
     "poisson": (plan(), ALL),
     "full batch": (plan(sampling=FullBatch(), noise=Gaussian(40.0)), ALL),

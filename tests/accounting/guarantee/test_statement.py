@@ -14,27 +14,12 @@ from privet.accounting.queries import DIRECTIONS
 
 def guarantee(**changes):
     values = {
-        "epsilon": 2.9341,
-        "delta": 1.2345678e-5,
-        "adjacency": "add-remove",
-        "unit": "one example",
-        "examples": 60_000,
-        "sampling": "Poisson",
-        "sampling_rate": 0.0085,
-        "assumed": "coins fall fairly",
-        "steps": 2343,
-        "noise_multiplier": 2.3,
-        "sensitivity": 0.7,
-        "accountant": "pld",
-        "discretisation": {"grid_width": 0.00123},
-        "epsilon_by_accountant": {"pld": 2.9341, "rdp": 3.21011, "gdp": 2.71801},
-        "epsilon_without_sampling": 1683.2,
-        "meaning": tradeoff.meaning([Event(1.0, 1.3)]),
-        "random_source": "words from a hat",
-        "reasons": (),
-        "warnings": (),
-        "versions": {"privet": "0.0"},
-    }
+        "epsilon": 2.9341, "delta": 1.2345678e-5, "adjacency": "add-remove", "unit": "one example", "examples": 60_000,
+        "sampling": "Poisson", "sampling_rate": 0.0085, "assumed": "coins fall fairly", "steps": 2343, "noise_multiplier": 2.3,
+        "sensitivity": 0.7, "accountant": "pld", "discretisation": {"grid_width": 0.00123}, "epsilon_without_sampling": 1683.2,
+        "epsilon_by_accountant": {"pld": 2.9341, "rdp": 3.21011, "gdp": 2.71801}, "meaning": tradeoff.meaning([Event(1.0, 1.3)]),
+        "random_source": "words from a hat", "reasons": (), "warnings": (), "versions": {"privet": "0.0"},
+    }  # fmt: skip
     return Guarantee(**{**values, **changes})
 
 

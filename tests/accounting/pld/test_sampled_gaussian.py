@@ -1,16 +1,15 @@
-"""One release's losses against its exact δ(ε), a difference of two normal probabilities."""
+"""One release's losses against its exact δ(ε)."""
 
 import itertools
 import math
 
-import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
+import exact_deltas
 from privet.accounting.pld import sampled_gaussian
 from privet.accounting.pld.discrete_loss import nodes
 
@@ -27,31 +26,7 @@ def on_nodes(q, sigma, adjacency, width, tail):
 
 
 def exact(q, sigma, way, epsilon):
-    """Return δ(ε): masses of P and Q beyond the one point where log P/Q is ε, found without the formula under test."""
-
-    def mixture(x, centre):
-        return np.logaddexp(math.log1p(-q) if q < 1 else -np.inf, math.log(q) + (2 * centre * x - 1) / (2 * sigma**2))
-
-    signs = {
-        "remove": lambda x: mixture(x, 1),
-        "add": lambda x: -mixture(-x, 1),
-        "replace": lambda x: mixture(x, 1) - mixture(x, -1),
-    }
-    lowest, highest = -60 * sigma - 5, 60 * sigma + 5
-    loss = signs[way]
-    if loss(highest) <= epsilon:
-        return 0.0
-    x = lowest if loss(lowest) >= epsilon else brentq(lambda point: loss(point) - epsilon, lowest, highest, xtol=1e-14)
-
-    def above(centre):
-        return (1 - q) * ndtr(-x / sigma) + q * ndtr((centre - x) / sigma)
-
-    p, other = {
-        "remove": (above(1), ndtr(-x / sigma)),
-        "add": (ndtr(-x / sigma), above(-1)),
-        "replace": (above(1), above(-1)),
-    }[way]
-    return p - math.exp(epsilon) * other
+    return float(exact_deltas.WAYS[way](q, sigma, epsilon))
 
 
 @pytest.mark.parametrize(("q", "sigma"), CASES)
@@ -125,12 +100,8 @@ def test_the_far_tail_is_right_to_many_digits(epsilon):
     q, sigma = 0.01, 1.1
     remove = on_nodes(q, sigma, "add-remove", 2.0**-7, 1e-60)[0]
     epsilon = float(remove.values[np.argmin(np.abs(remove.values - epsilon))])
-    with mpmath.workdps(80):
-        x = mpmath.mpf(sigma) ** 2 * mpmath.log((mpmath.exp(epsilon) - 1 + mpmath.mpf(q)) / mpmath.mpf(q)) + mpmath.mpf(1) / 2
-        without, sampled = mpmath.ncdf(-x / sigma), mpmath.ncdf((1 - x) / sigma)
-        truth = (1 - mpmath.mpf(q)) * without + mpmath.mpf(q) * sampled - mpmath.exp(epsilon) * without
-        assert float(truth) == pytest.approx(delta(remove, epsilon), rel=1e-8)
-        assert delta(remove, epsilon) >= float(truth) * (1 - 1e-11)
+    truth = exact(q, sigma, "remove", epsilon)
+    assert truth * (1 - 1e-11) <= delta(remove, epsilon) <= truth * (1 + 1e-8) + 1e-60
 
 
 def test_points_are_where_the_losses_are():
