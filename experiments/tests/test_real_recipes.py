@@ -8,8 +8,9 @@ from torch.utils.data import TensorDataset
 
 from privet import data
 from privet.errors import PrivetError
-from privet.models.pretrained import efficientnet, minilm
+from privet.models.pretrained import minilm
 from privet_experiments import RECIPES, Extent, features, reproduce
+from privet_experiments.features import efficientnet
 
 _EXAMPLES = 64
 # A few are enough here; that the others fit their data is seen without training.

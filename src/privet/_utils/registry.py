@@ -143,8 +143,10 @@ def decode(name: str, value: object, base: type[Any] = object) -> Any:
         return tuple(decode(name, item) for item in value)
     if not isinstance(value, Mapping):
         return value
-    kinds = kinds_of(base)
-    kind = kinds[choice(f"{name}.kind", value.get("kind"), kinds, _FIX)]
+    kind = PARTS.get(str(value.get("kind")))
+    if kind is None or not issubclass(kind, base):
+        kinds = kinds_of(base)
+        kind = kinds[choice(f"{name}.kind", value.get("kind"), kinds, _FIX)]
     return construct(kind, name, {key: item for key, item in value.items() if key != "kind"})
 
 

@@ -5,6 +5,7 @@ Commands are imported on request, so that `privet --help` needs no PyTorch.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,7 @@ _OTHERS = "privet.commands"  # entry points of other packages
 _HELP_WIDTH = 100
 
 
+@functools.cache
 def _verbs() -> dict[str, EntryPoint]:
     """Return command → its place, of this package and of the entry points `privet.commands` of other packages."""
     own = {verb: EntryPoint(verb, place, _OTHERS) for verb, (place, _) in VERBS.items()}

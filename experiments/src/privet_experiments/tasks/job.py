@@ -79,7 +79,8 @@ class Job:
     @property
     def marks(self) -> set[int]:
         """Steps after which to evaluate: the ends of `points` equal parts, rounded up."""
-        return {-(-number * self.steps // self.points) for number in range(1, self.points + 1)}
+        steps = self.steps
+        return {-(-number * steps // self.points) for number in range(1, self.points + 1)}
 
     def answered_by(self, record: RunRecord) -> bool:
         """Return whether a record of this run contains everything that the job requires."""
