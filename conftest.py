@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 import pytest
 import torch
@@ -27,7 +27,8 @@ for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
 os.environ.update({"HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"})
 
 
-gc.set_threshold(700, 10, 1000)  # the libraries make a million objects, and each scan of all of them takes 0.3 s
+# A test freezes what is older, and to count frozen objects takes 40 ms, which every training would spend.
+gc.get_freeze_count = lambda: 1  # type: ignore[assignment]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -54,6 +55,15 @@ def kinds_kept() -> Iterator[None]:
     yield
     PARTS.clear()
     PARTS.update(before)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Let the garbage collector skip what is older than a test: a scan of a million objects takes 0.3 s."""
+    gc.freeze()
+    result = yield
+    gc.collect()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)
