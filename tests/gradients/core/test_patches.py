@@ -151,6 +151,7 @@ def compiled(seen):
         seen.append(graph)
         return graph.forward
 
+    torch._dynamo.reset()  # modules that other tests have compiled count against its limit of recompilations
     return torch.compile(nn.Linear(2, 1), backend=backend)
 
 
