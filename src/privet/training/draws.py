@@ -120,6 +120,7 @@ class DrawReader:
             # An interruption leaves no draws, rather than draws of the wrong steps.
             draws, self._draws = self._draws, None
             assert draws is not None
+            assert step >= self._upcoming  # else it would draw for ever
             self._kept[self._upcoming] = self._check(next(draws))
             self._upcoming += 1
             self._draws = draws

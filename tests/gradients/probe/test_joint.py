@@ -93,9 +93,24 @@ def centred(m, b):
     return classify(m, (b[0] - b[0].mean(0), b[1]))
 
 
-@pytest.mark.parametrize("loss", [mixup, mixup_by_numpy, contrast, balanced, centred])
-def test_losses_that_examples_share_are_refused(loss):
-    assert refused(loss, examples=8)
+def weighted_mean(m, b):
+    return F.cross_entropy(m(b[0]), b[1], torch.tensor([1.0, 5.0, 25.0]))
+
+
+SHARED = [mixup, mixup_by_numpy, contrast, balanced, centred]
+FORMS = {"one each": lambda x: x, "one number": lambda x: x.mean(), "one number in a vector": lambda x: x.mean()[None]}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("loss", SHARED)
+def test_losses_that_examples_share_are_refused(loss, form):
+    assert refused(lambda m, b: FORMS[form](loss(m, b)), examples=8)
+
+
+def test_a_mean_weighted_by_classes_is_refused_and_a_plain_mean_or_sum_is_not():
+    assert refused(weighted_mean)
+    assert not refused(lambda m, b: classify(m, b).mean()[None])
+    assert not refused(lambda m, b: classify(m, b).sum()[None])
 
 
 def test_random_numbers_that_only_change_rounding_do_not_hide_the_dependence():
@@ -132,6 +147,15 @@ def test_what_parameters_of_zero_hide_is_found():
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     assert refused(lambda m, b: (m(b[0]) - m(b[0]).mean(0)).sum(1) + m(b[0])[:, 0], model)
+
+
+def test_what_only_the_first_parameters_show_is_found():
+    def compares_at_first(m, b):
+        return classify(m, b) + F.relu(0.01 - m.bias.abs().sum()) * centred(m, b)
+
+    model = nn.Linear(4, 3)
+    nn.init.zeros_(model.bias)
+    assert refused(compares_at_first, model)
 
 
 def test_dropout_within_one_call_is_off_inside_and_as_it_was_outside():

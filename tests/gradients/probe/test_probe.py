@@ -136,6 +136,7 @@ REFUSED = {
     "detached": (nn.Linear(4, 3), lambda m, b: classify(m, b).detach(), NO_PARAMETER),
     "integer": (nn.Linear(4, 3), lambda m, b: m(b[0]).argmax(1).double(), NO_PARAMETER),
     "without the model": (nn.Linear(4, 3), lambda m, b: b[0].sum(1), NO_PARAMETER),
+    "one class": (nn.Linear(4, 1), lambda m, b: F.cross_entropy(m(b[0]), 0 * b[1], reduction="none"), "is zero on a made-up"),
     "writes to a parameter": (Written(4, 3), classify, "writes to a parameter"),
     "keeps a tensor": (nn.Linear(4, 3), keeps_in_an_object, "keeps a tensor of an example"),
     "adds up": (nn.Linear(4, 3), adds_up, "came before it|neighbours"),

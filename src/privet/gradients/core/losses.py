@@ -55,8 +55,8 @@ def check_losses(losses: object, examples: int) -> Tensor:
     if not isinstance(losses, Tensor) or losses.shape != (examples,):
         found = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
         raise InvalidArgumentError(
-            "loss_fn(model, batch)", found, f"one loss per example, a tensor of shape ({examples},) for this batch",
-            "Use reduction='none', and average over an example's own positions only.",
+            "loss_fn(model, batch)", found, f"one loss per example, a tensor of shape (B,), here ({examples},)",
+            "Use reduction='none', and average over an example's own positions only, not over examples.",
         )  # fmt: skip
     return losses
 

@@ -72,6 +72,8 @@ def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
 def losses_differ(program: Program, batches: Sequence[Any], joined: Any, *, reordered: bool = False) -> bool:
     """Return whether losses of public batches of one and of a joined batch differ; False if they cannot be compared.
 
+    One number for the joined batch is compared with the mean and with the sum of the losses of the batches of one.
+
     Args:
         reordered: whether the joined batch may have another order.
     """
@@ -80,22 +82,29 @@ def losses_differ(program: Program, batches: Sequence[Any], joined: Any, *, reor
         name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
         for name, p in program.parameters.items()
     }
+    # Parameters that are zero at first may hide the dependence, and others may hide it where they are not.
+    return any(_differ_at(program, values, batches, joined, reordered=reordered) for values in (dict(program.parameters), moved))
 
+
+def _differ_at(program: Program, values: dict[str, Tensor], batches: Sequence[Any], joined: Any, *, reordered: bool) -> bool:
     def alone_with(seed: int) -> Tensor:
         return torch.cat([_compute_losses(program, clone_batch(batch), seed).reshape(-1) for batch in batches])
 
     try:
-        with swap_values(program.parameters, moved):  # parameters that are zero at first may hide the dependence
+        with swap_values(program.parameters, values):
             together, alone, *others = _compute_losses(program, clone_batch(joined)), *map(alone_with, range(_SEEDS))
     except Exception:  # a program that accepts only one example cannot depend on a batch
         return False
-    if together.shape != alone.shape or not together.is_floating_point():
+    reduced = together.numel() == 1 < alone.numel()
+    if not (reduced or together.shape == alone.shape) or not together.is_floating_point():
         return False
     low = _computes_in_low_precision(program.model, together.dtype)
     tolerance = _LOOSE if low else _TOLERANCE.get(together.dtype, _LOOSE)
     # Random numbers, such as the shares of mixup, may also change how the loss of a single example is rounded.
     if not all(_agree(alone, other, _ROUNDING * tolerance) for other in others):
         return False
+    if reduced:
+        return not any(_agree(together.reshape(()), expected, tolerance) for expected in (alone.mean(), alone.sum()))
     if reordered:
         together, alone = together.sort().values, alone.sort().values
     return not _agree(together, alone, tolerance)

@@ -166,6 +166,7 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
             "(in a global, a closure or an object); keep no state from one call to the next"
         )
     refuse_in_batch_loss(program, examples)
+    _refuse_zero(alone, what)
     if method == "ghost" and not _is_ghost_right(program, examples, older, required=required):
         method = "loop"
     _refuse_what_outlives_a_pass(program, before)
@@ -266,6 +267,14 @@ def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
                 f"the gradient of {name!r} is not finite on {what}, so the model cannot be checked; clamp the arguments of "
                 f"divisions and logarithms in the model or loss. {_FIX}"
             )
+
+
+def _refuse_zero(alone: list[dict[str, Tensor]], what: str) -> None:
+    if not any(map(_norm, alone)):
+        raise _UnsuitableInputError(
+            f"the gradient of each example's loss is zero on {what}, so training would only add noise; look for cross_entropy of "
+            f"one class, a mask or a weight of zero, and a loss that compares an example with itself. {_FIX}"
+        )
 
 
 def _norm(gradients: Mapping[str, Tensor]) -> float:
