@@ -389,6 +389,32 @@ def test_foreign_parameters_are_refused_by_name():
     assert probe(nn.Linear(4, 3), lambda m, b: (m(b[0]) - frozen(b[0])).square().sum(1), labelled(4)) == "ghost"
 
 
+TEACHER = nn.Linear(4, 3)
+
+
+def generate(x):
+    return TEACHER(torch.randn(len(x), 4))
+
+
+def without_gradients(call):
+    with torch.no_grad():
+        return call()
+
+
+# Losses that use another network's output without its gradient.
+DETACHED = {
+    "generator": lambda m, b: classify(m, b) + m(generate(b[0]).detach().repeat(1, 2)[:, :4]).square().sum(1),
+    "teacher": lambda m, b: (m(b[0]) - TEACHER(b[0]).detach()).square().sum(1),
+    "teacher, no_grad": lambda m, b: (m(b[0]) - without_gradients(lambda: TEACHER(b[0]))).square().sum(1),
+    "pseudo-labels": lambda m, b: classify(m, (b[0], TEACHER(b[0]).argmax(1))),
+}
+
+
+@pytest.mark.parametrize("name", DETACHED)
+def test_the_detached_output_of_another_network_is_accepted_in_a_pass(name):
+    assert probe(nn.Linear(4, 3), DETACHED[name], labelled(4)) == "ghost"
+
+
 def test_a_public_batch_is_used_as_it_is():
     def loss(m, b):
         return m((b - 1.2).log()).square().sum(1)

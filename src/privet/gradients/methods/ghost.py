@@ -44,6 +44,7 @@ class Program:
             created per example.
         low_precision: whether the last pass computed in less than float32.
         foreign: weak references to tensors that required a gradient in the last pass and are not parameters.
+        reached: to those in the graph of the last loss that the loop computed, which were not detached.
     """
 
     model: nn.Module
@@ -53,6 +54,7 @@ class Program:
     has_reentrant_checkpoints: bool = False
     low_precision: bool = False
     foreign: list[weakref.ref[Tensor]] = field(default_factory=list)
+    reached: list[weakref.ref[Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.guard = Guard(self.model, self.loss_fn, self.parameters)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def differentiate(program: Program, examples: Examples, draws: Draws, seed: int)
 
 
 def _read_graph(program: Program, total: Tensor, began: int) -> None:
-    """Note reentrant checkpoints in the graph of a loss, which hide their parameters.
+    """Note reentrant checkpoints in the graph of a loss, which hide their parameters, and leaves that are no parameters.
 
     Refuse nodes from before this example, which its backward pass would free for later examples; no example decides on that.
     """
@@ -76,6 +77,9 @@ def _read_graph(program: Program, total: Tensor, began: int) -> None:
         )
     if any(getattr(type(node), "_forward_cls", None) is CheckpointFunction for node in nodes):
         program.has_reentrant_checkpoints = True
+    own = set(map(id, program.parameters.values()))
+    leaves = (node.variable for node in nodes if hasattr(node, "variable"))
+    program.reached = [weakref.ref(x) for x in leaves if id(x) not in own]
 
 
 def plain_gradients(total: Tensor, ends: Sequence[GradientEdge]) -> list[Tensor | None]:
