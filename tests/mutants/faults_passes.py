@@ -24,7 +24,7 @@ EXAMPLES = [
            among("test_passes", "test_groups_are_of_examples_that_agree")),
     Mutant("examples of several types are stacked", "flat_signature",
            "(leaf.shape, leaf.dtype, leaf.device) if", "(leaf.shape, leaf.device) if",
-           BATCHES("test_the_signature_of_an_example_is_its_group")),
+           BATCHES("test_the_structure_and_the_shapes_of_an_example_are_its_group")),
     Mutant("containers that call themselves equal are merged", "flat_signature",
            "return _tree_key(tree), kinds", "return tree, kinds",
            CONTAINERS),
@@ -37,6 +37,12 @@ EXAMPLES = [
     Mutant("objects stand for each other by their own equality", "examples._constant_key",
            "else _Same(leaf)", "else leaf",
            BATCHES("test_what_is_no_tensor_is_never_taken_from_another_example")),
+    Mutant("constants of an example stand for all", "examples._split",
+           "_HELD.__get__(unread).split()", "return 1",
+           among("test_passes", "test_text_that_differs_splits_a_pass_where_it_is_read[length]")),
+    Mutant("user code catches that a pass is split", "consensus.SplitError",
+           "class SplitError(BaseException):", "class SplitError(Exception):",
+           among("test_passes", "test_text_that_differs_splits_a_pass_where_it_is_read[read in a try]")),
     Mutant("tensors that are not dense are stacked", "is_stackable",
            "type(leaf) is Tensor and not leaf.is_nested and leaf.layout is torch.strided and not leaf.is_quantized",
            "isinstance(leaf, Tensor) and not leaf.is_nested",
@@ -231,7 +237,7 @@ CALLS = [
 ]  # fmt: skip
 
 PASSES = [
-    Mutant("examples write into the batch", "Examples.copy_leaves", "copy(leaf) if own else leaf", "leaf",
+    Mutant("examples write into the batch", "Examples.copy_leaves", "copy(leaf) if own else", "leaf if own else",
            among("test_loop", "test_writes_to_an_input_are_discarded")),
     Mutant("what a mode returns is kept as positions", "passes._positions", "if has_modes", "if False",
            among("test_passes", "test_positions_that_a_mode_changes_are_not_kept")),

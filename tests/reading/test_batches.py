@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.gradients.core.consensus import SplitError
 from privet.noise import FixedSource, Keystream
 from privet.reading.batches import UNREADABLE, BatchDataset, check_dataset, group_examples, read_each, split
 
@@ -45,13 +46,13 @@ def test_seeds_come_from_the_source_and_are_not_shown():
     assert len({next(split(np.arange(6), 0, 2, secret)).seeds.key for _ in range(3)}) == 3
 
 
-def test_the_signature_of_an_example_is_its_group():
+def test_the_structure_and_the_shapes_of_an_example_are_its_group():
     def example(length, note="a", kind=torch.float32):
         return {"x": torch.arange(length, dtype=kind)[None], "note": [note]}
 
     examples = [example(3), example(2), UNREADABLE, example(3), example(3, "b"), example(3, kind=torch.int64), example(2)]
     groups = group_examples(examples)
-    assert [group.positions.tolist() for group in groups] == [[0, 3], [1, 6], [4], [5]]
+    assert [group.positions.tolist() for group in groups] == [[0, 3, 4], [1, 6], [5]]
     for group in groups:
         assert group.positions.dtype == torch.int64
         for number, position in enumerate(group.positions.tolist()):
@@ -74,9 +75,16 @@ class Deceiving:
     (Deceiving(), Deceiving()), (0.0, -0.0), (1, True), (np.zeros(2), np.zeros(2)), ("a", "b"), (float("nan"), 1.0),
 ], ids=lambda leaves: " and ".join(type(leaf).__name__ for leaf in leaves))  # fmt: skip
 def test_what_is_no_tensor_is_never_taken_from_another_example(leaves):
-    groups = group_examples([(torch.zeros(1, 2), leaf) for leaf in leaves])
-    assert len(groups) == 2
-    assert [group.examples.get(0)[1] is leaf for group, leaf in zip(groups, leaves, strict=True)] == [True, True]
+    found = [group.examples for group in group_examples([(torch.zeros(1, 2), leaf) for leaf in leaves])]
+    if len(found) == 1:  # of one type
+        (examples,) = found
+        assert [examples.get(place)[1] is leaf for place, leaf in enumerate(leaves)] == [True, True]
+        with pytest.raises(SplitError) as split:
+            examples.constants[0].split()
+        assert [group.tolist() for group in split.value.groups] == [[0], [1]]
+        found = [examples.select(group) for group in split.value.groups]
+    assert [examples.get(0)[1] is leaf for examples, leaf in zip(found, leaves, strict=True)] == [True, True]
+    assert not any(examples.constants for examples in found)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # from torch: these kinds of tensors are experimental or deprecated

@@ -21,7 +21,16 @@ from privet.accounting.privacy_unit import find_unit as whose
 from privet.clipping.clipped_sum import BatchSlice
 from privet.collate import copy_batch
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError
-from privet.gradients.core.examples import Examples, Flat, flat_signature, flatten, is_stackable, split_batch, stack_flat
+from privet.gradients.core.examples import (
+    Examples,
+    Flat,
+    flat_signature,
+    flatten,
+    is_stackable,
+    loose_key,
+    split_batch,
+    stack_flat,
+)
 from privet.reading.entries import check_distinct
 from privet.sampling import Indices, Words
 
@@ -65,14 +74,14 @@ class Group:
 
 
 def group_examples(examples: Sequence[Any]) -> list[Group]:
-    """Group batches of one by signature, in order of first occurrence, but for those unreadable or impossible to flatten."""
+    """Group batches of one by structure and shapes, in order of first occurrence; those that cannot be flattened are left out."""
     found: dict[Hashable, tuple[list[int], list[Flat]]] = {}
     for position, example in enumerate(examples):
         if example is UNREADABLE:
             continue
         try:
             flat = flatten(example)
-            positions, alike = found.setdefault(flat_signature(flat), ([], []))
+            positions, alike = found.setdefault(flat_signature(flat, loose_key), ([], []))
         except Exception:  # from a user-defined container
             continue
         positions.append(position)

@@ -10,6 +10,10 @@ from torch.overrides import TorchFunctionMode
 
 from privet.errors import UnsupportedModelError
 from privet.gradients.methods import passes
+from privet.gradients.methods.ghost import Program
+from privet.gradients.methods.passes import Passes
+from privet.gradients.parameters import trainable
+from privet.reading.batches import group_examples
 from rounding import assert_equal_up_to_rounding
 
 
@@ -25,6 +29,42 @@ def test_groups_are_of_examples_that_agree():
     assert (signs.groups, signs.looped) == (2, 0)
     factors = torch.tensor([2.0, 3, 2, 3])
     assert_equal_up_to_rounding(signs.gradients["bias"], factors[:, None].expand(4, 2))
+
+
+def catches(read):
+    def factor(text):
+        try:
+            return read(text)
+        except Exception:
+            return 9
+
+    return factor
+
+
+# What a loss does with the text of an example: factors of the losses of three, and the passes that it takes.
+TEXTS = {
+    "not read": (lambda text: 1, [1, 1, 1], 1),
+    "length": (len, [1, 2, 1], 3),
+    "equality": (lambda text: 2 + (text == "b"), [2, 2, 3], 3),
+    "method": (lambda text: text.count("a"), [1, 2, 0], 3),
+    "type": (lambda text: 1 + isinstance(text, str), [2, 2, 2], 3),
+    "key": (lambda text: {"a": 4, "aa": 5, "b": 6}[text], [4, 5, 6], 3),
+    "read by C": (lambda text: len("-".join(["x", text])), [3, 4, 3], 3),
+    "read in a try": (catches(len), [1, 2, 1], 3),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_that_differs_splits_a_pass_where_it_is_read(name):
+    factor, expected, groups = TEXTS[name]
+    model, texts = nn.Linear(2, 1), ["a", "aa", "b"]
+    examples = group_examples([{"x": torch.ones(1, 2), "id": [text]} for text in texts])[0].examples
+    passes = Passes(Program(model, lambda m, b: factor(b["id"][0]) * m(b["x"])[:, 0], trainable(model)), lambda: 0)
+    found = torch.zeros(3)
+    for index, tape in passes.tapes(examples):
+        found[index] = tape.grads["bias"].materialize()[:, 0]
+    assert found.tolist() == expected
+    assert (passes.groups, passes.looped) == (groups, 0)
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit])

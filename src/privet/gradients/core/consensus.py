@@ -16,8 +16,11 @@ from torch import Tensor
 from privet.gradients.core.batching import run_on_physical_batch
 
 
-class SplitError(Exception):
-    """Examples of a pass differ in a value that controls the model; `groups` holds the positions of those that agree."""
+class SplitError(BaseException):
+    """Examples of a pass differ in a value that controls the model; `groups` holds the positions of those that agree.
+
+    User code that catches every `Exception` does not catch it.
+    """
 
     def __init__(self, groups: Sequence[Tensor]) -> None:
         super().__init__()

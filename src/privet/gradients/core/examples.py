@@ -6,20 +6,21 @@ import functools
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from privet.errors import InvalidArgumentError
+from privet.gradients.core.consensus import agree_on_kinds
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """B examples of equal structure and shapes, each stored as the batch of one that user code receives."""
 
-    leaves: tuple[Any, ...]  # (B, *shape of a batch of one) where `own`, else shared by all examples
+    leaves: tuple[Any, ...]  # (B, *shape of a batch of one) where `own`, else shared by all examples, or `Constants`
     own: tuple[bool, ...]
     tree: pytree.TreeSpec
     count: int  # B
@@ -28,25 +29,37 @@ class Examples:
     @property
     def shared(self) -> list[Any]:
         """Leaves that are the same for all examples."""
-        return [leaf for leaf, own in zip(self.leaves, self.own, strict=True) if not own]
+        return [leaf for leaf, own in zip(self.leaves, self.own, strict=True) if not own and type(leaf) is not Constants]
+
+    @property
+    def constants(self) -> list[Constants]:
+        """Leaves that are no tensors, and differ."""
+        return [leaf for leaf in self.leaves if type(leaf) is Constants]
 
     def get(self, position: int) -> Any:
         """Return one example, as user code sees it."""
-        return unflatten([leaf[position] if own else leaf for leaf, own in zip(self.leaves, self.own, strict=True)], self.tree)
+        held = zip(self.leaves, self.own, strict=True)
+        return unflatten([leaf[position] if own or type(leaf) is Constants else leaf for leaf, own in held], self.tree)
 
     def select(self, index: slice | Tensor) -> Examples:
         """Return a subset of the examples."""
+
+        def chosen(leaf: Any) -> Any:
+            if type(leaf) is Constants:
+                return leaf.select(index)
+            return leaf[index] if isinstance(index, slice) else leaf.index_select(0, index.to(leaf.device))
+
         leaves = tuple(
-            (leaf[index] if isinstance(index, slice) else leaf.index_select(0, index.to(leaf.device))) if own else leaf
-            for leaf, own in zip(self.leaves, self.own, strict=True)
+            chosen(leaf) if own or type(leaf) is Constants else leaf for leaf, own in zip(self.leaves, self.own, strict=True)
         )
         count = len(range(*index.indices(self.count))) if isinstance(index, slice) else len(index)
         return replace(self, leaves=leaves, count=count)
 
     def copy_leaves(self) -> list[Any]:
-        """Return the leaves, those marked `own` as copies, so that writes to them do not change the examples."""
+        """Return the leaves as a pass over all examples takes them: those marked `own` as copies, which it may write to."""
         copy = _copy_on_write if self.owns_memory else Tensor.clone
-        return [copy(leaf) if own else leaf for leaf, own in zip(self.leaves, self.own, strict=True)]
+        held = zip(self.leaves, self.own, strict=True)
+        return [copy(leaf) if own else _Unread(leaf) if type(leaf) is Constants else leaf for leaf, own in held]
 
     def to(self, device: torch.device) -> Examples:
         """Return the examples with their tensors moved to a device."""
@@ -54,11 +67,59 @@ class Examples:
             return self
         return replace(self, leaves=tuple(leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves))
 
+    def share_constants(self) -> Examples:
+        """Return the examples with the constants of the first."""
+        return replace(self, leaves=tuple(leaf[0] if type(leaf) is Constants else leaf for leaf in self.leaves))
+
     def append_leaves(self, *more: Tensor) -> Examples:
         """Return examples that are tuples: the original example, then its entry of each further tensor (B, 1, …)."""
         # Of structures alone: a container that is made of stacked leaves would show all examples to the code of its class.
         tree = pytree.TreeSpec(tuple, None, [self.tree, *(_LEAF for _ in more)])
         return Examples((*self.leaves, *more), (*self.own, *(True for _ in more)), tree, self.count)
+
+
+class Constants(tuple[Any, ...]):
+    """A leaf that is no tensor, such as a text, and differs among stacked examples: its value for each."""
+
+    __slots__ = ()
+
+    def select(self, index: slice | Tensor) -> Any:
+        """Return the leaf of a subset: one value if these examples share it."""
+        chosen = self[index] if isinstance(index, slice) else [self[place] for place in index.tolist()]
+        return merge_constants(chosen)
+
+    def split(self) -> NoReturn:
+        """Raise a `SplitError` for groups of examples that share a value."""
+        agree_on_kinds(list(map(_constant_key, self)))
+        raise AssertionError("constants that examples share are no Constants")
+
+
+def merge_constants(values: Sequence[Any]) -> Any:
+    """Return the value that all examples share, or `Constants`."""
+    return values[0] if len(set(map(_constant_key, values))) < 2 else Constants(values)
+
+
+class _Unread:
+    """Stands in a pass for constants that differ among its examples; to read it splits the pass.
+
+    So ids, file names and texts that the program does not use cost nothing.
+    """
+
+    __slots__ = ("_constants",)
+
+    def __init__(self, constants: Constants) -> None:
+        _HELD.__set__(self, constants)
+
+
+def _split(unread: _Unread, *_: object, **__: object) -> NoReturn:
+    _HELD.__get__(unread).split()
+
+
+_HELD: Any = vars(_Unread)["_constants"]
+_MORE = {"__bool__", "__bytes__", "__call__", "__complex__", "__fspath__", "__index__", "__next__"}
+for _name in {*dir(str), *dir(float), *dir(list), *_MORE} - {"__class__", "__doc__", "__init__", "__init_subclass__", "__new__"}:
+    if _name.startswith("__"):
+        setattr(_Unread, _name, _split)
 
 
 _lazy_clone: Callable[[Tensor], Tensor] = getattr(torch, "_lazy_clone", Tensor.clone)
@@ -75,6 +136,39 @@ def _copy_on_write(tensor: Tensor) -> Tensor:
 def is_stackable(leaf: object) -> bool:
     """Return whether a leaf is a dense tensor, and no subclass, whose code would see several examples."""
     return type(leaf) is Tensor and not leaf.is_nested and leaf.layout is torch.strided and not leaf.is_quantized
+
+
+class _Same:
+    """A wrapper that compares by identity: objects of a class with an `__eq__` of its own may be equal and differ."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: object) -> None:
+        self._held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._held is other._held
+
+    def __hash__(self) -> int:
+        return id(self._held)
+
+
+_VALUES = {str, bytes, int, bool, type(None), torch.dtype, torch.device}
+
+
+def _constant_key(leaf: object) -> Hashable:
+    if type(leaf) in _VALUES:
+        return type(leaf), leaf
+    # 0.0 == -0.0, but the two must not be merged.
+    return (float, leaf.hex()) if type(leaf) is float else _Same(leaf)
+
+
+_STRUCTURAL = {type(None), bool, torch.dtype, torch.device}
+
+
+def loose_key(leaf: object) -> Hashable:
+    """Return a key of a leaf that cannot be stacked: its type, and the value only where programs are written for it."""
+    return _constant_key(leaf) if type(leaf) in _STRUCTURAL or isinstance(leaf, Tensor) else type(leaf)
 
 
 def signature(example: Any) -> Hashable:
@@ -110,36 +204,11 @@ def _plain_structure(kind: Any, size: int) -> pytree.TreeSpec:
     return pytree.tree_structure(kind([0] * size))
 
 
-def flat_signature(flat: Flat) -> Hashable:
-    """Return the signature of a flattened example."""
+def flat_signature(flat: Flat, key: Callable[[Any], Hashable] = _constant_key) -> Hashable:
+    """Return the signature of a flattened example; `key` is that of a leaf that is no tensor."""
     leaves, tree = flat
-    kinds = tuple((leaf.shape, leaf.dtype, leaf.device) if is_stackable(leaf) else _constant_key(leaf) for leaf in leaves)
+    kinds = tuple((leaf.shape, leaf.dtype, leaf.device) if is_stackable(leaf) else key(leaf) for leaf in leaves)
     return _tree_key(tree), kinds
-
-
-class _Same:
-    """A wrapper that compares by identity: objects of a class with an `__eq__` of its own may be equal and differ."""
-
-    __slots__ = ("_held",)
-
-    def __init__(self, held: object) -> None:
-        self._held = held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._held is other._held
-
-    def __hash__(self) -> int:
-        return id(self._held)
-
-
-_VALUES = {str, bytes, int, bool, type(None), torch.dtype, torch.device}
-
-
-def _constant_key(leaf: object) -> Hashable:
-    if type(leaf) in _VALUES:
-        return type(leaf), leaf
-    # 0.0 == -0.0, but the two must not be merged.
-    return (float, leaf.hex()) if type(leaf) is float else _Same(leaf)
 
 
 _Constant: Any = getattr(pytree, "ConstantNode", ())
@@ -187,10 +256,11 @@ def stack(examples: Sequence[Any]) -> Examples:
 
 
 def stack_flat(examples: Sequence[Flat]) -> Examples:
-    """Stack flattened examples of one signature."""
+    """Stack flattened examples of one signature, or of one but for leaves that are no tensors."""
     columns, trees = zip(*examples, strict=True)
     own = tuple(is_stackable(leaf) for leaf in columns[0])
-    leaves = tuple(torch.stack(leaf) if held else leaf[0] for leaf, held in zip(zip(*columns, strict=True), own, strict=True))
+    held = zip(zip(*columns, strict=True), own, strict=True)
+    leaves = tuple(torch.stack(leaf) if stackable else merge_constants(leaf) for leaf, stackable in held)
     return Examples(leaves, own, trees[0], len(examples), owns_memory=True)
 
 

@@ -86,6 +86,8 @@ class Passes:
                     raise
             except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
                 raise_interrupt(error)
+                if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
+                    return None, _split_constants(examples), draws
                 if self.method == "ghost" and fresh and not self.skip_errors:
                     raise
             else:
@@ -127,6 +129,14 @@ class Passes:
             with swap_values(self.program.parameters, values):
                 tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds()), coefficient)
         return tape
+
+
+def _split_constants(examples: Examples) -> Sequence[Tensor]:
+    """Return the groups of examples that share the first constant that differs."""
+    try:
+        examples.constants[0].split()
+    except SplitError as split:
+        return split.groups
 
 
 def _positions(count: int) -> Tensor:

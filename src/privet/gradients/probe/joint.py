@@ -133,6 +133,7 @@ def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
     """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss."""
     if examples.count < 2 or not is_joinable(examples):
         return
+    examples = examples.share_constants()
     alone = [examples.get(position) for position in range(examples.count)]
     if losses_differ(program, alone, join_examples(examples)):
         raise UnsupportedModelError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.examples import Examples, context_objects, unflatten
+from privet.gradients.core.examples import Constants, Examples, context_objects, merge_constants, unflatten
 
 _Fill = Callable[..., Tensor]  # (shape, generator=…) → numbers
 
@@ -98,10 +98,16 @@ def make_synthetic(examples: Examples, count: int, seed: int = 0, kind: int = 0,
     for value in context_objects(examples.tree):
         if id(value) not in kept:
             raise _cannot_make_up(value)
-    leaves = tuple(
-        maker.fill(leaf, (count, *leaf.shape[1:])) if own else maker.make(leaf)
-        for leaf, own in zip(examples.leaves, examples.own, strict=True)
-    )
+
+    def invent(leaf: Any, own: bool) -> Any:
+        if own:
+            return maker.fill(leaf, (count, *leaf.shape[1:]))
+        if type(leaf) is not Constants:
+            return maker.make(leaf)
+        made = [maker.make(leaf[place % len(leaf)]) for place in range(count)]
+        return merge_constants([x * (1 + place) if isinstance(x, str | bytes) else x for place, x in enumerate(made)])
+
+    leaves = tuple(map(invent, examples.leaves, examples.own))
     return Examples(leaves, examples.own, examples.tree, count)
 
 
