@@ -14,11 +14,12 @@ from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting.privacy_unit import find_unit
-from privet.collate import Collate, collate_one, copy_batch, find_floats
+from privet.collate import Collate, Padded, collate_one, copy_batch, find_floats
 from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError, raise_interrupt
 from privet.gradients.core.examples import Examples, split_batch, split_rows
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.probe.probe import probe, probe_first_suitable
+from privet.gradients.probe.slow import warn_of_groups
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
@@ -76,6 +77,9 @@ class Preflight:
             chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, "an example made up like spec", self.method)
         else:
             chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method)
+        if len(self._inputs[0]) > 1 and not isinstance(self.rows.collate, Padded):
+            why = "their shapes or types differ (pad them, say by collate=privet.collate.Padded(multiple=16))"
+            warn_of_groups(len(self._inputs[0]), sum(each.count for each in self._inputs[0]), why)
         self.seen = note_modules(self.model)
         return chosen
 

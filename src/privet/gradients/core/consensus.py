@@ -17,14 +17,16 @@ from privet.gradients.core.batching import run_on_physical_batch
 
 
 class SplitError(BaseException):
-    """Examples of a pass differ in a value that controls the model; `groups` holds the positions of those that agree.
+    """Examples of a pass differ in a value that controls the model. User code that catches every `Exception` does not catch it.
 
-    User code that catches every `Exception` does not catch it.
+    Attributes:
+        groups: the positions of those that agree.
+        call: name of the function that read the value; empty if none of torch's did.
     """
 
     def __init__(self, groups: Sequence[Tensor]) -> None:
         super().__init__()
-        self.groups = groups
+        self.groups, self.call = groups, ""
 
 
 def agree(token: Tensor, x: Tensor) -> Tensor:

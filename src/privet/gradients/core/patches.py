@@ -141,7 +141,7 @@ def _is_of_torch(code: Any) -> bool:
 
 def _refuse_own_rules(function: Any, *args: Any) -> None:
     if not function.generate_vmap_rule and not _is_of_torch(function):
-        raise UntraceableError("an autograd function has a batching rule of its own")
+        raise UntraceableError(f"the autograd function {function.__name__} has a batching rule of its own, or none")
 
 
 def _refuse_user_hooks(*hooks: Any) -> None:

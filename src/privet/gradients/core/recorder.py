@@ -22,6 +22,8 @@ from privet.gradients.core.randomness import Draws
 class UntraceableError(PrivetError):
     """A parameter is used in a way that no rule supports on the physical batch; the loop still handles it."""
 
+    call = ""  # name of the function of torch that was called
+
 
 @dataclass(eq=False, slots=True)
 class Leaf:
@@ -263,7 +265,7 @@ class Recorder:
         """
         function = getattr(type(node), "_forward_cls", None)
         if function is not None and not function.__module__.startswith(("torch.", "privet.")):
-            raise UntraceableError("a parameter goes through a user-defined autograd function")
+            raise UntraceableError(f"a parameter goes through the autograd function {function.__name__}")
         if is_older(node, self._began):
             raise UntraceableError("a tensor was computed from parameters before the pass")
 

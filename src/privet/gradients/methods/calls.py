@@ -105,10 +105,10 @@ class GuardedCalls(TorchFunctionMode):
                 return self.call_class(dispatching, func, types, args, options, written)
             return self.call(REPLACED.get(func, func), name, args, options, written)
         except BaseException as error:
-            self.note_failure(error, args, options)
+            self.note_failure(error, name, args, options)
             raise
 
-    def note_failure(self, error: BaseException, args: Any, options: Any) -> None:
+    def note_failure(self, error: BaseException, name: str, args: Any, options: Any) -> None:
         """Note that a call failed: of interest in a pass over several examples."""
 
     def _replace(self, x: Any) -> Any:
@@ -211,8 +211,10 @@ _WRITTEN = (
 class SharedCalls(GuardedCalls):
     """Intercepts torch calls in a pass over several examples, or clients, each of which user code sees alone inside vmap."""
 
-    def note_failure(self, error: BaseException, args: Any, options: Any) -> None:
+    def note_failure(self, error: BaseException, name: str, args: Any, options: Any) -> None:
         """Note the first call that may have failed for one example of several, or because Privet gives the pass up."""
+        if isinstance(error, SplitError | UntraceableError):
+            error.call = error.call or name
         if self._failure is None:
             given_up, leaves = isinstance(error, SplitError | UntraceableError), list_leaves((args, options))
             if given_up or (self._examples > 1 and any(is_wrapped(x) or is_called_back(x) for x in leaves)):

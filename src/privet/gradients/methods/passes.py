@@ -26,6 +26,7 @@ from privet.gradients.methods.tape import Tape
 # taken: in one pass for each, whose gradients of a parameter are combined like those of several uses in one pass.
 Past = Sequence[tuple[float, Mapping[str, Tensor]]]
 METHODS = ("ghost", "loop")
+_LONGEST = 200  # most characters of a message of torch's
 # Examples, their positions in the batch and their draws; and which of them are meant, all if None.
 _Tried = tuple[Tape | None, Sequence[Tensor] | None, Sequence[Draws]]
 _Part = tuple[Examples, Tensor, Sequence[Draws], Tensor | None]
@@ -42,6 +43,7 @@ class Passes:
     skip_errors: bool = False  # whether an example whose own computation raises contributes zero instead
     looped: int = 0  # number of examples computed by the loop
     groups: int = 0  # number of passes
+    reason: str = ""  # why the last pass was given up, for groups or the loop
     draws: Draws = field(init=False)
 
     def tapes(self, examples: Examples) -> Iterator[tuple[Tensor, Tape]]:
@@ -72,6 +74,7 @@ class Passes:
         And the draws of the last attempt: what it drew is drawn again, since its numbers decided whether it was given up.
         """
         if self.method == "loop" or _has_backward_hooks(self.program):
+            self.reason = "backward hooks would see the gradients of all examples"
             return None, None, draws
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
@@ -80,12 +83,14 @@ class Passes:
                 if self.past:
                     tape = self._add_past(tape, examples, draws[1:], batched_from_the_start=fresh)
             except SplitError as split:
+                self.reason = f"{split.call or 'the program'} reads a value that differs among them"
                 return None, split.groups, draws
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
             except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
                 raise_interrupt(error)
+                self.reason = _describe(error)
                 if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
                     return None, _split_constants(examples), draws
                 if self.method == "ghost" and fresh and not self.skip_errors:
@@ -129,6 +134,13 @@ class Passes:
             with swap_values(self.program.parameters, values):
                 tape = _add_tapes(tape, loop.differentiate(self.program, one, own, self.seeds()), coefficient)
         return tape
+
+
+def _describe(error: BaseException) -> str:
+    """Return why a pass failed, in the words of Privet or of torch, with the function that was called."""
+    if isinstance(error, UntraceableError):
+        return f"{error} ({error.call})" if error.call else str(error)
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_LONGEST]}"
 
 
 def _split_constants(examples: Examples) -> Sequence[Tensor]:

@@ -77,13 +77,18 @@ def losses_differ(program: Program, batches: Sequence[Any], joined: Any, *, reor
     Args:
         reordered: whether the joined batch may have another order.
     """
+    # Parameters that are zero at first may hide the dependence, and others may hide it where they are not.
+    tried = [dict(program.parameters), move_parameters(program)]
+    return any(_differ_at(program, values, batches, joined, reordered=reordered) for values in tried)
+
+
+def move_parameters(program: Program) -> dict[str, Tensor]:
+    """Return other values for the parameters, near their own."""
     generator = torch.Generator().manual_seed(0)
-    moved = {
+    return {
         name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
         for name, p in program.parameters.items()
     }
-    # Parameters that are zero at first may hide the dependence, and others may hide it where they are not.
-    return any(_differ_at(program, values, batches, joined, reordered=reordered) for values in (dict(program.parameters), moved))
 
 
 def _differ_at(program: Program, values: dict[str, Tensor], batches: Sequence[Any], joined: Any, *, reordered: bool) -> bool:

@@ -24,11 +24,12 @@ from privet.gradients.core.losses import LossFunction, check_loss_function
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
-from privet.gradients.methods.passes import Passes
+from privet.gradients.methods.passes import Passes, swap_values
 from privet.gradients.methods.tape import Tape
 from privet.gradients.parameters import trainable
-from privet.gradients.probe.joint import disable_inner_dropout, refuse_in_batch_loss
+from privet.gradients.probe.joint import disable_inner_dropout, move_parameters, refuse_in_batch_loss
 from privet.gradients.probe.restored import warn_of_restored
+from privet.gradients.probe.slow import warn_of_groups, warn_of_loop
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
 _EXAMPLES = 3
@@ -37,6 +38,7 @@ _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 # For models that compute in lower precision; for norms, which may be too large but not too small.
 _LOOSE, _NORM = 3e-2, 1e-3
 _NEGLIGIBLE = 1e-6
+_SEEDS = 10  # with which gradients are zero before a loss is refused for it
 
 MADE_UP = "a made-up example of the real shapes"
 _FIX = (
@@ -166,17 +168,23 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
             "(in a global, a closure or an object); keep no state from one call to the next"
         )
     refuse_in_batch_loss(program, examples)
-    _refuse_zero(alone, what)
-    if method == "ghost" and not _is_ghost_right(program, examples, older, required=required):
+    if not any(map(_norm, alone)):
+        # By chance, dropout may leave nothing, and the first parameters may be where the loss is least.
+        with swap_values(program.parameters, move_parameters(program)):
+            _refuse_zero([x for seed in range(_SEEDS) for x in _loop_gradients(program, examples, what, seed, quiet=quiet)], what)
+    if method == "ghost" and (problem := _find_problem(program, examples, older)):
+        if required:
+            raise UnsupportedModelError(f"the method 'ghost' does not suit this model: {problem}; use 'auto' or 'loop'")
+        warn_of_loop(program, examples, problem)
         method = "loop"
     _refuse_what_outlives_a_pass(program, before)
     return method
 
 
-def _loop_gradients(program: Program, examples: Examples, what: str, *, quiet: bool) -> list[dict[str, Tensor]]:
+def _loop_gradients(program: Program, examples: Examples, what: str, seed: int = 0, *, quiet: bool) -> list[dict[str, Tensor]]:
     """Return every example's gradients of the used parameters, computed by the loop with the same random seed."""
     try:
-        return [_gradients(tape) for _, tape in Passes(program, lambda: 0, "loop").tapes(examples)]
+        return [_gradients(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
     except PrivetError:
         raise
     except Exception as error:
@@ -291,27 +299,24 @@ def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: 
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _is_ghost_right(program: Program, examples: Examples, older: list[Tensor], *, required: bool) -> bool:
-    """Return whether one pass over all examples gives the loop's gradients and norms, with the same random numbers."""
-    problem = ""
+def _find_problem(program: Program, examples: Examples, older: list[Tensor]) -> str:
+    """Return why passes over several examples do not give the loop's gradients and norms, with the same random numbers, or ""."""
     passes = Passes(program, draw_torch_seed)
     try:
         with disable_inner_dropout(program.model):
             for index, tape in passes.tapes(examples):
                 refuse_survivors(older)
                 if passes.looped:
-                    problem = "no rule supports every use of its parameters"
-                    break
+                    return passes.reason
                 if not _matches_loop(program, tape, examples.select(index), passes.draws):
-                    problem = "its gradients differ from those of plain autograd"
-                    break
+                    return "the gradients of a pass over several examples differ from those of plain autograd"
     except UnsupportedModelError:
         raise
     except Exception as error:  # a method that fails here is not used
-        problem = f"{type(error).__name__}: {error}"
-    if problem and required:
-        raise UnsupportedModelError(f"the method 'ghost' does not suit this model: {problem}; use 'auto' or 'loop'")
-    return not problem
+        return f"{type(error).__name__}: {error}"
+    if passes.groups > 1:
+        warn_of_groups(passes.groups, examples.count, passes.reason)
+    return ""
 
 
 def _matches_loop(program: Program, tape: Tape, examples: Examples, draws: Draws) -> bool:

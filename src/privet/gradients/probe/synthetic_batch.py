@@ -105,7 +105,9 @@ def make_synthetic(examples: Examples, count: int, seed: int = 0, kind: int = 0,
         if type(leaf) is not Constants:
             return maker.make(leaf)
         made = [maker.make(leaf[place % len(leaf)]) for place in range(count)]
-        return merge_constants([x * (1 + place) if isinstance(x, str | bytes) else x for place, x in enumerate(made)])
+        if kind == 0:  # text that differs, as real text does; for programs that know one word, the other kinds repeat it
+            made = [x * (1 + place) if isinstance(x, str | bytes) else x for place, x in enumerate(made)]
+        return merge_constants(made)
 
     leaves = tuple(map(invent, examples.leaves, examples.own))
     return Examples(leaves, examples.own, examples.tree, count)

@@ -1,0 +1,55 @@
+"""Slow paths are announced, with the call, the reason and their cost."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from privet.errors import PrivetWarning
+from privet.gradients.core.examples import split_batch
+from privet.gradients.probe.probe import probe
+
+
+def classify(m, b):
+    return F.cross_entropy(m(b[0]), b[1], reduction="none")
+
+
+def penalised(m, b):
+    x = b[0].requires_grad_()
+    out = m(x)
+    (gradient,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    return out[:, 0] + gradient.square().sum(1)
+
+
+def hooked():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    model[1].register_full_backward_hook(lambda *_: None)
+    return model
+
+
+# Name → model, loss, what the warning says.
+SLOW = {
+    "gradient": (nn.Linear(4, 3), penalised, r"each example.*about \d+ times.*otherwise for several examples.*\(grad\)"),
+    "hook": (hooked(), classify, "each example.*because backward hooks would see"),
+    "value": (
+        nn.Linear(4, 3),
+        lambda m, b: classify(m, b) * torch.tensor([float(x.sum()) for x in b[0]]),
+        r"several passes \(3 for the 3.*__float__",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook")
+@pytest.mark.parametrize("name", SLOW)
+def test_a_slow_path_is_announced_once_with_its_call(name):
+    model, loss, says = SLOW[name]
+    with pytest.warns(PrivetWarning, match=says) as found:
+        probe(model, loss, [split_batch((torch.randn(3, 4), torch.tensor([0, 1, 2])))])
+    assert sum(issubclass(each.category, PrivetWarning) for each in found) == 1
+
+
+def test_nothing_is_said_of_a_pass():
+    with warnings.catch_warnings(action="error"):
+        assert probe(nn.Linear(4, 3), classify, [split_batch((torch.randn(3, 4), torch.tensor([0, 1, 2])))]) == "ghost"
