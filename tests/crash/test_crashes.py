@@ -165,12 +165,16 @@ def crash_budgets(folder: Path, crashes: int, seed: int) -> Score:
 
 
 def crash_trainings(folder: Path, crashes: int, seed: int) -> Score:
-    """Crash real trainings, in forks of a process of their own, which imports torch once and runs nothing itself."""
+    """Crash real trainings, in forks of a process of their own, which imports torch once and runs nothing itself.
+
+    It then ends while a loop over steps is open: there is no traceback, and the steps count.
+    """
     script = Path(__file__).with_name("trainings.py")
     process = subprocess.run(
         [sys.executable, script, folder, str(crashes), str(seed)], capture_output=True, text=True, check=False
     )
-    assert process.returncode == 0, process.stderr
+    assert (process.returncode, process.stderr) == (0, "")
+    assert read_history(folder / "left open" / "run" / "ledger")[0].spent >= 2
     found = json.loads(process.stdout.splitlines()[-1])
     return Score(**{**found, "ways": Counter(found["ways"])})
 
