@@ -8,7 +8,6 @@ import sys
 import textwrap
 
 import pytest
-
 import torch._dynamo  # here, and not in the fork, as it takes seconds to import  # noqa: F401
 
 import privet.runs.verification  # likewise  # noqa: F401
