@@ -20,7 +20,7 @@ from privet.sampling import CyclicPoisson, FullBatch, Poisson
 from privet.sparsification import Random
 from privet.training import loop
 
-FEW, COORDINATES = 5000, 256
+FEW, COORDINATES, STEPS = 5000, 256, 16
 NAMES = ("weight", "bias")
 PLAN = privet.Plan(
     examples=200, unit="one user", sampling=Poisson(20), steps=30, clipping=Flat(0.5), delta=1e-4, noise=Gaussian(0.9)
@@ -40,6 +40,7 @@ def few(monkeypatch):
     """Let audits be small, as clients cost more than examples and faults here are gross."""
     monkeypatch.setattr(whitebox, "_FEWEST_OBSERVATIONS", FEW)
     monkeypatch.setattr(whitebox, "_COORDINATES", COORDINATES)
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", STEPS)
 
 
 # Each is a part of the others, or of the audit of trainings, and takes seconds.

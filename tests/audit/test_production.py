@@ -26,7 +26,7 @@ PLAN = privet.Plan(
     examples=300, sampling=Poisson(30), steps=100, clipping=Flat(0.7), delta=1e-5, noise=Gaussian(1.3)
 )  # fmt: skip
 ALPHA = 1e-6
-NAMES = ("body.weight", "body.bias", "head.weight", "head.bias")  # few, as the time of a step grows with their number
+NAMES = ("body.weight", "body.bias", "head.weight")  # few, as the time of a step grows with their number
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ def variants(*left_out):
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_noise_and_influence_match_the_plan(variant, holds_twice):
+def test_noise_and_influence_match_the_plan(variant, holds_twice, monkeypatch):
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
     plan = replace(PLAN, **VARIANTS[variant])
     places = whitebox._layout(plan, NAMES, 256)
     shares = []
@@ -103,7 +104,7 @@ def test_noise_and_influence_match_the_plan(variant, holds_twice):
         found = {}
         for name, probe in (
             ("full batch", whitebox._full_batch_probe(plan, places, 10_000)),
-            ("sampled", whitebox._probe(plan, places, plan.examples, 50, plan.sampling)),
+            ("sampled", whitebox._probe(plan, places, plan.examples, 40, plan.sampling)),
         ):
             trace = train(probe)
             seen = observe(probe, places, trace)
