@@ -35,6 +35,7 @@ def audit(name, trainer=train):
 @pytest.fixture(autouse=True)
 def many_canaries(monkeypatch):
     monkeypatch.setattr(whitebox, "_COORDINATES", 1024)
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
 
 
 @pytest.mark.parametrize("name", ["buffers", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bands", "tree"))])

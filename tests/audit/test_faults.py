@@ -80,6 +80,7 @@ PATCHES = {
 
 @pytest.mark.parametrize("fault", PATCHES)
 def test_a_fault_in_the_production_path_is_detected(fault, monkeypatch):
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
     *place, family = PATCHES[fault]
     monkeypatch.setattr(*place)
     found = audit.mechanism(PLAN, train, names=("weight", "bias"), observations=10_000)

@@ -231,20 +231,23 @@ def test_a_pickle_in_the_place_of_a_file_is_never_read(run, tmp_path_factory, na
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["plan.json", "run.json", "status.json", "metrics.jsonl", "evaluation.json", "guarantee.json", "model/model.safetensors"],
-)
-def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_factory, name):
-    whole = (finished / name).read_bytes()
-    values = json.loads(whole) if name.endswith(".json") else None
-    others = damaged(whole) if values is None else st.one_of(
-        damaged(whole), altered(values).map(lambda value: json.dumps(value).encode())
-    )  # fmt: skip
+@st.composite
+def damaged_files(draw, run):
+    """The name of one of a run's files, and what has become of its content."""
+    name = draw(st.sampled_from([
+        "plan.json", "run.json", "status.json", "metrics.jsonl", "evaluation.json", "guarantee.json", "model/model.safetensors"
+    ]))  # fmt: skip
+    whole = (run / name).read_bytes()
+    if name.endswith(".json") and draw(st.booleans()):
+        return name, json.dumps(draw(altered(json.loads(whole)))).encode()
+    return name, draw(damaged(whole))
 
-    @fuzzed(2)
-    @given(others)
-    def hold(content):
+
+def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_factory):
+    @fuzzed(6)
+    @given(damaged_files(finished))
+    def hold(file):
+        name, content = file
         folder = tmp_path_factory.mktemp("finished")
         shutil.copytree(finished, folder, dirs_exist_ok=True)
         (folder / name).write_bytes(content)
