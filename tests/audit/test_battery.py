@@ -13,18 +13,7 @@ import pytest
 from privet.audit import FAMILIES
 from privet.audit._mechanism import whitebox
 
-OPTIONS = [
-    "-q",
-    "--strict-markers",
-    "-p",
-    "no:cacheprovider",
-    "-p",
-    "no:hypothesispytest",
-    "-m",
-    "guarantee",
-    "--certificate",
-    "c.json",
-]
+OPTIONS = "-q --strict-markers -p no:cacheprovider -p no:hypothesispytest -m guarantee --certificate c.json".split()
 CONFTEST = 'pytest_plugins = ["privet.audit.plugin"]\n'
 TESTS = """
 import privet, pytest, torch

@@ -48,7 +48,7 @@ def test_there_is_no_smallest_delta(delta):
     assert by_rdp * 0.8 < epsilon(**setting) <= by_rdp
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(
     q=st.floats(2e-3, 0.9),
     sigma=st.floats(0.6, 4.0),
