@@ -13,7 +13,8 @@ import pytest
 from privet.audit import FAMILIES
 from privet.audit._mechanism import whitebox
 
-OPTIONS = "-q --strict-markers -p no:cacheprovider -p no:hypothesispytest -m guarantee --certificate c.json".split()
+PLUGINS = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+OPTIONS = ["-q", "--strict-markers", *PLUGINS, "-m", "guarantee", "--certificate", "c.json"]
 CONFTEST = 'pytest_plugins = ["privet.audit.plugin"]\n'
 TESTS = """
 import privet, pytest, torch
