@@ -177,15 +177,12 @@ def test_a_generator_on_a_module_is_seeded_for_every_step(monkeypatch):
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize(
-    ("make", "draw"),
-    [
-        (lambda: np.random.default_rng(0), lambda rng: float(rng.random())),
-        (lambda: np.random.RandomState(0), lambda rng: float(rng.random_sample())),
-        (lambda: random.Random(0), lambda rng: rng.random()),
-        (lambda: torch.Generator().manual_seed(0), lambda rng: float(torch.rand((), generator=rng))),
-    ],
-)
+@pytest.mark.parametrize(("make", "draw"), [
+    (lambda: np.random.default_rng(0), lambda rng: float(rng.random())),
+    (lambda: np.random.RandomState(0), lambda rng: float(rng.random_sample())),
+    (lambda: random.Random(0), lambda rng: rng.random()),
+    (lambda: torch.Generator().manual_seed(0), lambda rng: float(torch.rand((), generator=rng))),
+])  # fmt: skip
 def test_generators_are_as_before_after_they_were_lent(make, draw):
     rng = make()
     with preserve_held([rng]):

@@ -76,16 +76,13 @@ def test_without_a_compiler_there_is_none(folder, source, monkeypatch, tmp_path)
         native.compiled_library(source)
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("echo 'it is broken' >&2; exit 1", "failed: it is broken"),
-        ("exit 1", "failed: no message"),
-        ("exit 0", "No such file"),
-        ('while [ "$1" != -o ]; do shift; done; echo junk > "$2"', "invalid ELF header|file too short|not a mach-o"),
-        ("sleep 30", "took more than"),
-    ],
-)
+@pytest.mark.parametrize(("script", "said"), [
+    ("echo 'it is broken' >&2; exit 1", "failed: it is broken"),
+    ("exit 1", "failed: no message"),
+    ("exit 0", "No such file"),
+    ('while [ "$1" != -o ]; do shift; done; echo junk > "$2"', "invalid ELF header|file too short|not a mach-o"),
+    ("sleep 30", "took more than"),
+])  # fmt: skip
 def test_a_broken_compiler_is_not_believed(folder, source, monkeypatch, tmp_path, script, said):
     compiler(tmp_path / "bin", monkeypatch, f"exec 2>&1 1>/dev/null\n{script}" if script == "sleep 30" else script)
     monkeypatch.setattr(native, "_PATIENCE", 0.2 if script == "sleep 30" else 60)

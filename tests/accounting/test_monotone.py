@@ -98,13 +98,10 @@ def test_a_release_that_costs_next_to_nothing_does_not_make_room():
 FEW = (0.0001103523623979514, 0.868195699385467, 1.1702552230270075e-10)
 
 
-@pytest.mark.parametrize(
-    ("rate", "multiplier", "delta", "steps", "theirs", "tolerance"),
-    [
-        (*FEW, 1, 0.0333035165, 1e-3), (*FEW, 3, 0.0430084657, 1e-3),
-        (8.760200203906097e-06, 0.7027314776441831, 5.796506854413792e-12, 108, 0.0521293429, 4e-3),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rate", "multiplier", "delta", "steps", "theirs", "tolerance"), [
+    (*FEW, 1, 0.0333035165, 1e-3), (*FEW, 3, 0.0430084657, 1e-3),
+    (8.760200203906097e-06, 0.7027314776441831, 5.796506854413792e-12, 108, 0.0521293429, 4e-3),
+])  # fmt: skip
 def test_an_epsilon_far_below_its_guess_is_refined(rate, multiplier, delta, steps, theirs, tolerance):
     """ε ≈ 0.05, by dp-accounting in steps of 1e-5, where moments promise 1.
 

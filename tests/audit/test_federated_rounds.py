@@ -144,13 +144,10 @@ def test_a_fault_anywhere_on_the_path_is_noticed(fault, monkeypatch):
     assert not found.passed
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum"),
-        ({"clipping": GEP(Flat(1.0), Flat(0.5), dimensions=2, anchors=4, public="dead leaves")}, "clipping"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum"),
+    ({"clipping": GEP(Flat(1.0), Flat(0.5), dimensions=2, anchors=4, public="dead leaves")}, "clipping"),
+])  # fmt: skip
 def test_plans_that_no_federated_run_has_are_refused(change, named):
     with pytest.raises(InvalidArgumentError, match=named):
         mechanism(replace(PLAN, **change), hold_rounds, names=NAMES, observations=FEW)

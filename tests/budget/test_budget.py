@@ -209,15 +209,12 @@ def test_a_run_names_an_existing_part(tmp_path):
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("terms", "says"),
-    [
-        ({"epsilon": 0.0}, "epsilon"), ({"epsilon": math.nan}, "epsilon"), ({"delta": 1.0}, "delta"),
-        ({"adjacency": "friends"}, "adjacency"), ({"unit": "one planet"}, "unit"), ({"examples": None}, "examples"),
-        ({"examples": 1}, "examples"), ({"data": 7}, "data"), ({"plans": "wishful"}, "plans"), ({"parts": ("a", "a")}, "parts"),
-        ({"parts": ("",)}, "parts"), ({"parts": ("a", "b"), "adjacency": "replace-one"}, "parts"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("terms", "says"), [
+    ({"epsilon": 0.0}, "epsilon"), ({"epsilon": math.nan}, "epsilon"), ({"delta": 1.0}, "delta"),
+    ({"adjacency": "friends"}, "adjacency"), ({"unit": "one planet"}, "unit"), ({"examples": None}, "examples"),
+    ({"examples": 1}, "examples"), ({"data": 7}, "data"), ({"plans": "wishful"}, "plans"), ({"parts": ("a", "a")}, "parts"),
+    ({"parts": ("",)}, "parts"), ({"parts": ("a", "b"), "adjacency": "replace-one"}, "parts"),
+])  # fmt: skip
 def test_impossible_terms_are_named_and_no_file_is_made(tmp_path, terms, says):
     with pytest.raises(InvalidArgumentError, match=says):
         Budget.create(tmp_path / "budget", **{"epsilon": 1.0, "delta": DELTA, "examples": N, **terms})

@@ -326,22 +326,19 @@ def tampered(path, change):
     path.write_bytes(b"".join(lines))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda records: records[2].update(count=17),
-        lambda records: records[2].update(first=2),
-        lambda records: records[2].update(count=0, multipliers=[]),
-        lambda records: records[3].update(count=17, first=0),
-        lambda records: records[3].update(count=-3, first=20),
-        lambda records: records.append(dict(records[3])),
-        lambda records: records.insert(2, {"record": "amnesty"}),
-        lambda records: records[1].update(machine="mine"),
-        lambda records: records[0].pop("run"),
-        lambda records: records[1].update(machine={"host": 3}),
-        lambda records: records.pop(0),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda records: records[2].update(count=17),
+    lambda records: records[2].update(first=2),
+    lambda records: records[2].update(count=0, multipliers=[]),
+    lambda records: records[3].update(count=17, first=0),
+    lambda records: records[3].update(count=-3, first=20),
+    lambda records: records.append(dict(records[3])),
+    lambda records: records.insert(2, {"record": "amnesty"}),
+    lambda records: records[1].update(machine="mine"),
+    lambda records: records[0].pop("run"),
+    lambda records: records[1].update(machine={"host": 3}),
+    lambda records: records.pop(0),
+])  # fmt: skip
 def test_records_that_make_no_sense_are_refused_though_nothing_is_damaged(path, change):
     made(path).close()
     one = reopened(path)

@@ -43,13 +43,10 @@ def test_the_guarantee_counts_the_steps_that_were_taken():
     assert made.guarantee() == made.guarantee()
 
 
-@pytest.mark.parametrize(
-    ("gaussian", "reason"),
-    [
-        (Gaussian(2.3, source="fixed"), "the same on every run"),
-        (Gaussian(0.0, source="fixed", non_private=True), "no noise is added"),
-    ],
-)
+@pytest.mark.parametrize(("gaussian", "reason"), [
+    (Gaussian(2.3, source="fixed"), "the same on every run"),
+    (Gaussian(0.0, source="fixed", non_private=True), "no noise is added"),
+])  # fmt: skip
 def test_without_private_noise_the_statement_says_no_privacy(gaussian, reason):
     made = plan(noise=gaussian)
     prose, data = str(made.guarantee()), json.loads(made.guarantee().to_json())
@@ -109,13 +106,10 @@ def test_without_amplification_every_example_joins_every_step(accountant):
     assert set(statement.discretisation) == {"pld": {"grid_width"}, "gdp": set()}.get(accountant, set(statement.discretisation))
 
 
-@pytest.mark.parametrize(
-    ("unit", "adjacency", "words"),
-    [
-        ("one example", "add-remove", "a person with several entries is protected less"),
-        (group_unit(3), "replace-one", "60,000 groups"),
-    ],
-)
+@pytest.mark.parametrize(("unit", "adjacency", "words"), [
+    ("one example", "add-remove", "a person with several entries is protected less"),
+    (group_unit(3), "replace-one", "60,000 groups"),
+])  # fmt: skip
 def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     assert words in str(plan(unit=unit, adjacency=adjacency, delta=1e-6).guarantee())
     assert "a person with several entries" not in str(plan(unit="one user").guarantee())

@@ -160,16 +160,12 @@ def test_it_is_refused_by_name(attempt, says):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (other_noise, "noise"),
-        (lambda folder: (folder / "ledger").unlink(), "has no ledger"),
-        (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
-        (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
-    ],
-    ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"],
-)
+@pytest.mark.parametrize(("damage", "says"), [
+    (other_noise, "noise"),
+    (lambda folder: (folder / "ledger").unlink(), "has no ledger"),
+    (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
+    (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
+], ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"])  # fmt: skip
 def test_a_run_that_does_not_fit_its_files_is_not_resumed(tmp_path, damage, says):
     with pytest.raises(LedgerError, match=says):
         resumed(tmp_path / "run", damage)

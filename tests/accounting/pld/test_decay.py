@@ -44,15 +44,12 @@ def test_bounds_hold_for_any_masses(seed, log_width, log_reach, roughness):
     assert (largest_in_intervals(weights, where, period, rng) <= bounds + 1e-9).all()
 
 
-@pytest.mark.parametrize(
-    ("event", "adjacency"),
-    [
-        (Event(0.01, 1.0), "add-remove"),
-        (Event(0.3, 5.0), "replace-one"),
-        (FixedSizeEvent(0.1, 2.0), "replace-one"),
-        (LaplaceEvent(0.1, 3.0), "add-remove"),
-    ],
-)
+@pytest.mark.parametrize(("event", "adjacency"), [
+    (Event(0.01, 1.0), "add-remove"),
+    (Event(0.3, 5.0), "replace-one"),
+    (FixedSizeEvent(0.1, 2.0), "replace-one"),
+    (LaplaceEvent(0.1, 3.0), "add-remove"),
+])  # fmt: skip
 def test_bounds_of_releases_hold_and_soon_say_something(event, adjacency):
     ways = event_losses.single_losses(event, adjacency, 1e-20)
     period = 64 * float(ways[0].values[-1])

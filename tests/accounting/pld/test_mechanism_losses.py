@@ -92,20 +92,17 @@ def test_a_mixture_costs_more_than_its_parts_and_less_than_their_sum():
     assert max(alone) < together < sum(alone)
 
 
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: LaplaceEvent(0.0, 1.0), "sampling_rate"),
-        (lambda: LaplaceEvent(1.0, 1e-3), "noise_multiplier"),
-        (lambda: LaplaceEvent(1.0, 1.0, -1), "steps"),
-        (lambda: RandomizedResponseEvent(0.4), "truthful"),
-        (lambda: RandomizedResponseEvent(1.0), "truthful"),
-        (lambda: RandomizedResponseEvent(0.5, 1), "answers"),
-        (lambda: EpsilonDeltaEvent(0.0), "epsilon"),
-        (lambda: EpsilonDeltaEvent(101.0), "epsilon"),
-        (lambda: EpsilonDeltaEvent(1.0, 1.0), "delta"),
-    ],
-)
+@pytest.mark.parametrize(("make", "name"), [
+    (lambda: LaplaceEvent(0.0, 1.0), "sampling_rate"),
+    (lambda: LaplaceEvent(1.0, 1e-3), "noise_multiplier"),
+    (lambda: LaplaceEvent(1.0, 1.0, -1), "steps"),
+    (lambda: RandomizedResponseEvent(0.4), "truthful"),
+    (lambda: RandomizedResponseEvent(1.0), "truthful"),
+    (lambda: RandomizedResponseEvent(0.5, 1), "answers"),
+    (lambda: EpsilonDeltaEvent(0.0), "epsilon"),
+    (lambda: EpsilonDeltaEvent(101.0), "epsilon"),
+    (lambda: EpsilonDeltaEvent(1.0, 1.0), "delta"),
+])  # fmt: skip
 def test_bad_parameters_are_refused_by_name(make, name):
     with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
         make()
