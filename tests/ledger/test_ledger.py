@@ -87,15 +87,9 @@ def test_closing_gives_back_only_what_was_never_handed_out(path):
     assert again.reserve().step == 4
 
 
-def test_a_closed_ledger_says_so(path):
-    one = made(path)
-    one.close()
-    with pytest.raises(LedgerError, match="it was closed"):
-        one.reserve()
-
-
-def test_a_ledger_in_memory_counts_alike():
-    one = made(None, total=3)
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_ledger_counts_its_steps_in_a_file_or_in_memory_and_says_when_it_was_closed(path, in_memory):
+    one = made(None if in_memory else path, total=3)
     assert [one.reserve().step for _ in range(3)] == [1, 2, 3]
     assert one.next_step is None
     one.close()

@@ -150,12 +150,9 @@ def test_only_a_training_says_that_it_sampled():
     made = plan(examples=40, sampling=Poisson(8), steps=3, delta=1e-3)
     model = torch.nn.Linear(2, 1)
     training = privet.Training(
-        made,
-        model,
-        lambda model, batch: model(batch[0])[:, 0].square(),
-        torch.optim.SGD(model.parameters(), lr=0.1),
+        made, model, lambda model, batch: model(batch[0])[:, 0].square(), torch.optim.SGD(model.parameters(), lr=0.1),
         torch.utils.data.TensorDataset(torch.randn(40, 2)),
-    )
+    )  # fmt: skip
     training.run()
     assert "Performed: Poisson sampling by privet.Training itself" in str(training.guarantee())
     assert "Performed: nothing yet" in str(made.guarantee())
