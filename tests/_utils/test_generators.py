@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import privet
+from plans import plan
 from privet._utils.generators import find_generators, preserve_held, seed_held
 from privet._utils.randomness import Seeds
 from privet.reading.batches import UNREADABLE, BatchDataset
@@ -161,10 +162,7 @@ def test_a_generator_on_a_module_is_seeded_for_every_step(monkeypatch):
     """Its own seed is public, and so would its numbers be."""
     model = nn.Sequential(nn.Linear(3, 1), Shift())
     model[1].forward = lambda x: x
-    plan = privet.Plan(
-        examples=9, sampling=privet.sampling.FullBatch(), steps=2, clipping=privet.clipping.Flat(0.2), delta=1e-3,
-        noise=privet.noise.Gaussian(2.0),
-    )  # fmt: skip
+    made = plan(examples=9, sampling=privet.sampling.FullBatch(), steps=2, delta=1e-3)
     optimizer, data = torch.optim.SGD(model.parameters(), lr=0.1), TensorDataset(torch.randn(9, 3))
     seen, compute = {model[1].generator.initial_seed()}, training.sum_gradients
 
@@ -173,19 +171,16 @@ def test_a_generator_on_a_module_is_seeded_for_every_step(monkeypatch):
         return compute(*arguments)
 
     monkeypatch.setattr(training, "sum_gradients", sum_gradients)
-    privet.Training(plan, model, lambda m, b: m(b[0])[:, 0], optimizer, data).run()
+    privet.Training(made, model, lambda m, b: m(b[0])[:, 0], optimizer, data).run()
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize(
-    ("make", "draw"),
-    [
-        (lambda: np.random.default_rng(0), lambda rng: float(rng.random())),
-        (lambda: np.random.RandomState(0), lambda rng: float(rng.random_sample())),
-        (lambda: random.Random(0), lambda rng: rng.random()),
-        (lambda: torch.Generator().manual_seed(0), lambda rng: float(torch.rand((), generator=rng))),
-    ],
-)
+@pytest.mark.parametrize(("make", "draw"), [
+    (lambda: np.random.default_rng(0), lambda rng: float(rng.random())),
+    (lambda: np.random.RandomState(0), lambda rng: float(rng.random_sample())),
+    (lambda: random.Random(0), lambda rng: rng.random()),
+    (lambda: torch.Generator().manual_seed(0), lambda rng: float(torch.rand((), generator=rng))),
+])  # fmt: skip
 def test_generators_are_as_before_after_they_were_lent(make, draw):
     rng = make()
     with preserve_held([rng]):

@@ -76,16 +76,13 @@ def test_without_a_compiler_there_is_none(folder, source, monkeypatch, tmp_path)
         native.compiled_library(source)
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        ("echo 'it is broken' >&2; exit 1", "failed: it is broken"),
-        ("exit 1", "failed: no message"),
-        ("exit 0", "No such file"),
-        ('while [ "$1" != -o ]; do shift; done; echo junk > "$2"', "invalid ELF header|file too short|not a mach-o"),
-        ("sleep 30", "took more than"),
-    ],
-)
+@pytest.mark.parametrize(("script", "said"), [
+    ("echo 'it is broken' >&2; exit 1", "failed: it is broken"),
+    ("exit 1", "failed: no message"),
+    ("exit 0", "No such file"),
+    ('while [ "$1" != -o ]; do shift; done; echo junk > "$2"', "invalid ELF header|file too short|not a mach-o"),
+    ("sleep 30", "took more than"),
+])  # fmt: skip
 def test_a_broken_compiler_is_not_believed(folder, source, monkeypatch, tmp_path, script, said):
     compiler(tmp_path / "bin", monkeypatch, f"exec 2>&1 1>/dev/null\n{script}" if script == "sleep 30" else script)
     monkeypatch.setattr(native, "_PATIENCE", 0.2 if script == "sleep 30" else 60)
@@ -93,20 +90,13 @@ def test_a_broken_compiler_is_not_believed(folder, source, monkeypatch, tmp_path
         native.compiled_library(source)
 
 
-def test_a_folder_that_others_can_write_to_is_refused(folder, source, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("mode", "owner", "said"), [(0o777, 0, "can be written by others"), (0o700, 1, "belongs to")])
+def test_a_folder_of_others_is_refused(folder, source, monkeypatch, tmp_path, mode, owner, said):
     compiler(tmp_path / "bin", monkeypatch, "exit 0")
     folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    with pytest.raises(native.UnavailableError, match="can be written by others"):
-        native.compiled_library(source)
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners of files")
-def test_a_folder_of_another_user_is_refused(folder, source, monkeypatch, tmp_path):
-    compiler(tmp_path / "bin", monkeypatch, "exit 0")
-    folder.mkdir(parents=True, mode=0o700)
-    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-    with pytest.raises(native.UnavailableError, match="belongs to"):
+    folder.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + owner, raising=False)
+    with pytest.raises(native.UnavailableError, match=said):
         native.compiled_library(source)
 
 

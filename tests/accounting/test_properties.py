@@ -28,12 +28,9 @@ def varied(**changes):
 @EVERY
 @QUIET
 @given(
-    q=st.floats(1e-3, 1.0),
-    sigma=st.floats(0.7, 20.0),
-    number=st.integers(1, 2000),
-    delta=st.floats(1e-8, 1e-2),
+    q=st.floats(1e-3, 1.0), sigma=st.floats(0.7, 20.0), number=st.integers(1, 2000), delta=st.floats(1e-8, 1e-2),
     by=st.floats(1.05, 3),
-)
+)  # fmt: skip
 def test_epsilon_grows_with_everything_that_is_released(accountant, q, sigma, number, delta, by):
     def ask(rate=q, multiplier=sigma, times=number, at=delta):
         return epsilon(sampling_rate=rate, noise_multiplier=multiplier, steps=times, delta=at, accountant=accountant)

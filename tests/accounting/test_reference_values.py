@@ -84,14 +84,11 @@ def test_without_sampling_pld_and_gdp_are_the_analytic_gaussian(sigma, steps, de
     assert exact <= ask((1.0, sigma, steps, delta), "rdp") <= exact * 1.25
 
 
-@pytest.mark.parametrize(
-    ("setting", "target", "sigma"),
-    [
-        ((512 / 60_000, 2343, 1e-5), 3.0, 0.8917),
-        ((1024 / 50_000, 1953, 1e-5), 2.0, 1.9687),
-        ((512 / 60_000, 7031, 1e-5), 9.0, 0.7219),
-    ],
-)
+@pytest.mark.parametrize(("setting", "target", "sigma"), [
+    ((512 / 60_000, 2343, 1e-5), 3.0, 0.8917),
+    ((1024 / 50_000, 1953, 1e-5), 2.0, 1.9687),
+    ((512 / 60_000, 7031, 1e-5), 9.0, 0.7219),
+])  # fmt: skip
 def test_calibrated_noise_for_known_experiments(setting, target, sigma):
     q, steps, delta = setting
     found = noise_multiplier(epsilon=target, sampling_rate=q, steps=steps, delta=delta)

@@ -11,8 +11,10 @@ import sys
 import pytest
 
 from privet.audit import FAMILIES
+from privet.audit._mechanism import whitebox
 
-OPTIONS = ["-q", "--strict-markers", "-p", "no:cacheprovider", "-m", "guarantee", "--certificate", "c.json"]
+PLUGINS = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+OPTIONS = ["-q", "--strict-markers", *PLUGINS, "-m", "guarantee", "--certificate", "c.json"]
 CONFTEST = 'pytest_plugins = ["privet.audit.plugin"]\n'
 TESTS = """
 import privet, pytest, torch
@@ -64,6 +66,7 @@ def test_of_another_kind():
 def run_pytest(folder, options):
     """Run pytest in a folder, in a process that has all libraries already, and exit with its status."""
     os.chdir(folder)
+    whitebox._FEWEST_STEPS = 16
     del sys.modules["conftest"]
     with open("printed", "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
         status = pytest.main([*OPTIONS, *options])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import toeplitz
 
-import privet
-from privet import clipping, noise, sampling
+import plans
+from privet import noise, sampling
 from privet.audit import mechanism
 from privet.audit._mechanism import whitebox
 from privet.audit.production import train
@@ -22,9 +22,7 @@ EVERY = pytest.mark.parametrize("name", KINDS)
 
 def plan(name):
     kind, scheme = KINDS[name]
-    return privet.Plan(
-        examples=600, sampling=scheme, steps=120, clipping=clipping.Flat(0.7), delta=1e-4, noise=kind
-    ).calibrate(4.0)  # fmt: skip
+    return plans.plan(examples=600, sampling=scheme, steps=120, delta=1e-4, noise=kind).calibrate(4.0)
 
 
 def audit(name, trainer=train):
@@ -35,6 +33,7 @@ def audit(name, trainer=train):
 @pytest.fixture(autouse=True)
 def many_canaries(monkeypatch):
     monkeypatch.setattr(whitebox, "_COORDINATES", 1024)
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
 
 
 @pytest.mark.parametrize("name", ["buffers", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bands", "tree"))])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import plain_trainer
 import pytest
 
-import privet
+from plans import plan
 from privet import audit
 from privet.audit._mechanism import whitebox
 from privet.audit.production import train
@@ -20,9 +22,7 @@ from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import loop
 
-PLAN = privet.Plan(
-    examples=400, sampling=Poisson(20), steps=200, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(2.3)
-)  # fmt: skip
+PLAN = plan(examples=400, sampling=Poisson(20), steps=200, delta=1e-4)
 FEW = 20_000
 
 
@@ -34,11 +34,20 @@ def test_a_correct_trainer_passes():
     assert found.noise_multiplier_interval[0] <= 2.3 <= found.noise_multiplier_interval[1]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_opacus_keeps_its_plan_except_for_examples_that_are_not_finite():
+    pytest.importorskip("opacus")
+    example = Path(__file__).parents[2] / "examples" / "audit_opacus.py"
+    found = audit.mechanism(PLAN, runpy.run_path(str(example))["train"], observations=FEW)
+    assert found.failed == ("SENS: one example that is NaN", "SENS: one example that is infinite")
+    assert found.epsilon_lower_bound <= found.epsilon_claimed
+
+
 @pytest.mark.parametrize("fault", plain_trainer.TRAINERS)
 def test_a_faulty_trainer_fails(fault):
     # Empty batches are frequent enough only for a small batch size.
-    plan = replace(PLAN, sampling=Poisson(2)) if fault == "no noise on an empty draw" else PLAN
-    found = audit.mechanism(plan, plain_trainer.TRAINERS[fault], observations=FEW)
+    audited = replace(PLAN, sampling=Poisson(2)) if fault == "no noise on an empty draw" else PLAN
+    found = audit.mechanism(audited, plain_trainer.TRAINERS[fault], observations=FEW)
     assert str(found).startswith("FAILED: ε ≥ ")
     if fault in ("no noise", "half the noise", "twice the bound", "nothing is clipped"):  # gross, so the lower bound shows it
         assert found.epsilon_lower_bound > found.epsilon_claimed
@@ -80,6 +89,7 @@ PATCHES = {
 
 @pytest.mark.parametrize("fault", PATCHES)
 def test_a_fault_in_the_production_path_is_detected(fault, monkeypatch):
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
     *place, family = PATCHES[fault]
     monkeypatch.setattr(*place)
     found = audit.mechanism(PLAN, train, names=("weight", "bias"), observations=10_000)

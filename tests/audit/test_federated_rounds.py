@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import privet
+from plans import plan
 from privet.audit import federated_rounds, hold_rounds, mechanism
 from privet.audit._mechanism import whitebox
 from privet.audit.probe import Probe
@@ -20,11 +20,9 @@ from privet.sampling import CyclicPoisson, FullBatch, Poisson
 from privet.sparsification import Random
 from privet.training import loop
 
-FEW, COORDINATES = 5000, 256
+FEW, COORDINATES, STEPS = 5000, 256, 16
 NAMES = ("weight", "bias")
-PLAN = privet.Plan(
-    examples=200, unit="one user", sampling=Poisson(20), steps=30, clipping=Flat(0.5), delta=1e-4, noise=Gaussian(0.9)
-)  # fmt: skip
+PLAN = plan(examples=200, unit="one user", sampling=Poisson(20), steps=30, delta=1e-4, noise=Gaussian(0.9))
 VARIANTS = {
     "flat": {},
     "layerwise, noise per group": {"clipping": Layerwise(Automatic(0.7), by="parameter", noise="per group")},
@@ -40,6 +38,7 @@ def few(monkeypatch):
     """Let audits be small, as clients cost more than examples and faults here are gross."""
     monkeypatch.setattr(whitebox, "_FEWEST_OBSERVATIONS", FEW)
     monkeypatch.setattr(whitebox, "_COORDINATES", COORDINATES)
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", STEPS)
 
 
 # Each is a part of the others, or of the audit of trainings, and takes seconds.
@@ -96,8 +95,8 @@ def test_what_is_reported_as_drawn_is_each_round_s_cohort(monkeypatch):
 
 def test_both_ways_give_the_same_sums_without_noise():
     probe = probe_of(10)
-    plan = replace(probe.plan, sampling=FullBatch(), noise=Gaussian(0.0, non_private=True))
-    found = hold_rounds(Probe(plan, probe.sizes, probe.data, probe.physical_batch_size)).releases
+    silent = replace(probe.plan, sampling=FullBatch(), noise=Gaussian(0.0, non_private=True))
+    found = hold_rounds(Probe(silent, probe.sizes, probe.data, probe.physical_batch_size)).releases
     for released in found.values():
         np.testing.assert_allclose(released, np.broadcast_to(released[:1], released.shape), rtol=1e-5, atol=1e-6)
         assert np.abs(released).max() > 0.4
@@ -143,13 +142,10 @@ def test_a_fault_anywhere_on_the_path_is_noticed(fault, monkeypatch):
     assert not found.passed
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum"),
-        ({"clipping": GEP(Flat(1.0), Flat(0.5), dimensions=2, anchors=4, public="dead leaves")}, "clipping"),
-    ],
-)
+@pytest.mark.parametrize(("change", "named"), [
+    ({"momentum": InnerOuter(0.9, 0.1, 2)}, "momentum"),
+    ({"clipping": GEP(Flat(1.0), Flat(0.5), dimensions=2, anchors=4, public="dead leaves")}, "clipping"),
+])  # fmt: skip
 def test_plans_that_no_federated_run_has_are_refused(change, named):
     with pytest.raises(InvalidArgumentError, match=named):
         mechanism(replace(PLAN, **change), hold_rounds, names=NAMES, observations=FEW)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 
-import privet
+import plans
 from privet import audit
 from privet.audit._mechanism import influence, noise, sensitivity, whitebox
 from privet.audit.observations import observe
@@ -22,11 +21,9 @@ from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle,
 from privet.schedules import Geometric
 from privet.sparsification import Random, Ranked
 
-PLAN = privet.Plan(
-    examples=300, sampling=Poisson(30), steps=100, clipping=Flat(0.7), delta=1e-5, noise=Gaussian(1.3)
-)  # fmt: skip
+PLAN = plans.plan(examples=300, sampling=Poisson(30), steps=100, noise=Gaussian(1.3))
 ALPHA = 1e-6
-NAMES = ("body.weight", "body.bias", "head.weight", "head.bias")  # few, as the time of a step grows with their number
+NAMES = ("body.weight", "body.bias", "head.weight")  # few, as the time of a step grows with their number
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,8 @@ def variants(*left_out):
 
 
 @pytest.mark.parametrize("variant", variants())
-def test_noise_and_influence_match_the_plan(variant, holds_twice):
+def test_noise_and_influence_match_the_plan(variant, holds_twice, monkeypatch):
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
     plan = replace(PLAN, **VARIANTS[variant])
     places = whitebox._layout(plan, NAMES, 256)
     shares = []
@@ -103,7 +101,7 @@ def test_noise_and_influence_match_the_plan(variant, holds_twice):
         found = {}
         for name, probe in (
             ("full batch", whitebox._full_batch_probe(plan, places, 10_000)),
-            ("sampled", whitebox._probe(plan, places, plan.examples, 50, plan.sampling)),
+            ("sampled", whitebox._probe(plan, places, plan.examples, 40, plan.sampling)),
         ):
             trace = train(probe)
             seen = observe(probe, places, trace)
@@ -172,31 +170,15 @@ def test_a_certificate_notes_fewer_observations():
     assert not whitebox._notes(PLAN, None, 1_000_000)
 
 
-def test_patterns_are_audited_with_their_parameter_names():
-    names = ["conv1.weight", "conv1.bias", "head.0.weight"]
-    plan = replace(PLAN, clipping=Layerwise({r"conv\d.*": Flat(0.5), ".*": Automatic(0.2)}))
-    assert audit.mechanism(plan, names=names, observations=10_000).passed
-
-
-def test_a_certificate_is_prose_and_json():
-    found = audit.mechanism(PLAN, names=NAMES, observations=10_000)
+def test_a_certificate_is_prose_and_json_also_of_patterns_of_names(monkeypatch):
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
+    plan = replace(PLAN, clipping=Layerwise({r"body\..*": Flat(0.5), ".*": Automatic(0.2)}))
+    found = audit.mechanism(plan, names=NAMES, observations=10_000)
     assert found.passed
     values = json.loads(found.to_json())
     assert values["passed"] is True
-    assert values["epsilon_claimed"] == pytest.approx(PLAN.epsilon())
+    assert values["epsilon_claimed"] == pytest.approx(plan.epsilon())
     assert values["epsilon_lower_bound"] <= values["epsilon_claimed"]
     assert {name.split(":")[0].split(",")[0] for name in (check["name"] for check in values["checks"])} == set(whitebox.FAMILIES)
     assert str(found).startswith("PASSED: ε ≥ ")
     assert len(str(found).splitlines()) >= len(found.checks)
-
-
-def test_the_influence_of_a_canary_matches_the_plan_with_adaptive_bounds():
-    """The other examples keep an adaptive bound stable, so that canaries stay above it."""
-    plan = replace(PLAN, clipping=AdaptiveQuantile(Flat(0.7), share=0.1, quantile=0.5))
-    places = whitebox._layout(plan, None, 128)
-    probe = whitebox._full_batch_probe(plan, places, 10_000)
-    trace = train(probe)
-    bounds = np.array([rule.rule.bound for rule in trace.rules])
-    assert len(np.unique(bounds)) == len(bounds)
-    assert 0.2 < bounds.min() < bounds.max() < 3.0
-    assert (observe(probe, places, trace).shifts > 0.9 / 1.3).all()

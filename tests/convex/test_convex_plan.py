@@ -16,14 +16,10 @@ def make(mechanism, **changes):
     return ConvexPlan(**{**BASE, **changes}, mechanism=mechanism)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "loss", "epsilon"),
-    [
-        (ObjectivePerturbation(), Logistic(2), 0.5), (ObjectivePerturbation(), Logistic(7), 3.0),
-        (ObjectivePerturbation(), Huber(0.3), 0.5), (OutputPerturbation(), Logistic(7), 0.5),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("mechanism", "loss", "epsilon"), [
+    (ObjectivePerturbation(), Logistic(2), 0.5), (ObjectivePerturbation(), Logistic(7), 3.0),
+    (ObjectivePerturbation(), Huber(0.3), 0.5), (OutputPerturbation(), Logistic(7), 0.5),
+], ids=str)  # fmt: skip
 def test_a_calibrated_plan_meets_its_target_closely(mechanism, loss, epsilon):
     plan = make(mechanism, loss=loss, regularisation=20.0).calibrate(epsilon)
     assert 0.999 * epsilon <= plan.epsilon() <= epsilon
@@ -46,22 +42,19 @@ def test_epsilon_of_objective_perturbation_is_that_of_its_theorem():
     assert plan.queries == {"objective": 2.5, "solution": 25.0}
 
 
-@pytest.mark.parametrize(
-    ("changes", "name", "words"),
-    [
-        ({"regularisation": 0.0}, "regularisation", "one example can move the minimiser by any distance"),
-        ({"loss": "squared"}, "loss", "bounded gradient and curvature"),
-        ({"mechanism": "laplace"}, "mechanism", "ObjectivePerturbation"),
-        ({"mechanism": ObjectivePerturbation(1.0), "adjacency": "replace-one"}, "adjacency", "no bound for other neighbours"),
-        ({"delta": 1e-3}, "delta", "below 1 / examples"),
-        ({"radius": 0.0}, "radius", "greater than 0"),
-        ({"intercept": -1.0}, "intercept", "at least 0"),
-        ({"examples": 1}, "examples", "at least 2"),
-        ({"features": 0}, "features", "at least 1"),
-        ({"source": "dice"}, "source", "'secure'"),
-        ({"regularisation": 1e-9, "examples": 10**9, "delta": 1e-12}, "regularisation", "larger for this many examples"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "name", "words"), [
+    ({"regularisation": 0.0}, "regularisation", "one example can move the minimiser by any distance"),
+    ({"loss": "squared"}, "loss", "bounded gradient and curvature"),
+    ({"mechanism": "laplace"}, "mechanism", "ObjectivePerturbation"),
+    ({"mechanism": ObjectivePerturbation(1.0), "adjacency": "replace-one"}, "adjacency", "no bound for other neighbours"),
+    ({"delta": 1e-3}, "delta", "below 1 / examples"),
+    ({"radius": 0.0}, "radius", "greater than 0"),
+    ({"intercept": -1.0}, "intercept", "at least 0"),
+    ({"examples": 1}, "examples", "at least 2"),
+    ({"features": 0}, "features", "at least 1"),
+    ({"source": "dice"}, "source", "'secure'"),
+    ({"regularisation": 1e-9, "examples": 10**9, "delta": 1e-12}, "regularisation", "larger for this many examples"),
+])  # fmt: skip
 def test_conditions_that_are_not_met_are_refused_by_name(changes, name, words):
     with pytest.raises(InvalidArgumentError, match=words) as error:
         ConvexPlan(**{**BASE, "mechanism": OutputPerturbation(1.0), **changes})

@@ -14,12 +14,37 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 Saboteur = Callable[[random.Random, Path], None]
 
 KILLED, REFUSED = -signal.SIGKILL, 7
 _write, _fsync, _replace = os.write, os.fsync, os.replace
+
+
+@dataclass
+class Score:
+    """Results of a battery."""
+
+    crashes: int = 0
+    under_counts: int = 0
+    largest_over_count: int = 0
+    resumed: int = 0
+    ways: dict[str, int] = field(default_factory=dict)
+
+    def count(self, way: str) -> None:
+        self.crashes += 1
+        self.ways[way] = self.ways.get(way, 0) + 1
+
+    def tell(self, what: str, block: int) -> None:
+        ways = ", ".join(f"{way} {number}" for way, number in sorted(self.ways.items()))
+        print(
+            f"\n{what}: {self.crashes} crashes, {self.under_counts} under-counts, over-count at most {self.largest_over_count} "
+            f"of a block of {block}, {self.resumed} resumed ({ways})"
+        )
+        assert (self.under_counts, self.resumed) == (0, self.crashes)
+        assert self.largest_over_count <= block
 
 
 def die() -> None:

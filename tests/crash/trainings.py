@@ -7,11 +7,11 @@ import json
 import os
 import random
 import sys
-from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from sabotage import KILLED, REFUSED, SABOTEURS, in_child
+from sabotage import KILLED, REFUSED, SABOTEURS, Score, in_child
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -21,13 +21,9 @@ from privet.training import loop
 
 N, STEPS = 60, 3000
 PLAN = privet.Plan(
-    examples=N,
-    sampling=privet.sampling.Poisson(12),
-    steps=STEPS,
+    examples=N, sampling=privet.sampling.Poisson(12), steps=STEPS, delta=1e-5, noise=privet.noise.Gaussian(2.3),
     clipping=privet.clipping.AdaptiveQuantile(privet.clipping.Flat(0.7)),
-    delta=1e-5,
-    noise=privet.noise.Gaussian(2.3),
-)
+)  # fmt: skip
 
 
 def train(folder: Path, saboteur: str, chance: random.Random) -> None:
@@ -48,12 +44,8 @@ def train(folder: Path, saboteur: str, chance: random.Random) -> None:
 def training(folder: Path) -> privet.Training:
     """Return the run's next session, or its first."""
     model = nn.Linear(5, 1)
-    arguments = (
-        model,
-        lambda net, batch: net(batch[0])[:, 0],
-        torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5),
-        TensorDataset(torch.ones(N, 5)),
-    )
+    optimizer, data = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5), TensorDataset(torch.ones(N, 5))
+    arguments = model, lambda net, batch: net(batch[0])[:, 0], optimizer, data
     options = {"reading": privet.Reading(probe=False), "method": "ghost"}
     storage = privet.Storage(folder / "run", checkpoint_every=3)
     ledger = folder / "run" / "ledger"
@@ -72,9 +64,7 @@ def resumed(folder: Path) -> None:
 def main(folder: Path, crashes: int, seed: int) -> None:
     torch.set_num_threads(1)
     torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0).zero_grad()  # what torch imports then, the forks need not
-    found = {"crashes": 0, "under_counts": 0, "largest_over_count": 0, "resumed": 0}
-    ways: Counter[str] = Counter()
-    excess = 0
+    score, excess = Score(), 0
     for number in range(crashes):
         chance, saboteur = random.Random(f"{seed} {number}"), list(SABOTEURS)[number % len(SABOTEURS)]
         place = folder / str(number // 30)
@@ -83,19 +73,20 @@ def main(folder: Path, crashes: int, seed: int) -> None:
             excess = 0
         code = in_child(functools.partial(train, place, saboteur, chance))
         assert code in (KILLED, REFUSED), (saboteur, code)
-        found["crashes"] += 1
-        ways[saboteur] += 1
+        score.count(saboteur)
         drawn = (place / "drawn").stat().st_size
         began = (place / "run" / "ledger").exists() and b"\n" in (place / "run" / "ledger").read_bytes()
         spent = verify(place / "run").steps_spent if began else 0
-        found["under_counts"] += spent < drawn
-        found["largest_over_count"] = max(found["largest_over_count"], spent - drawn - excess)
-        found["resumed"] += in_child(functools.partial(resumed, place)) == 0
+        score.under_counts += spent < drawn
+        score.largest_over_count = max(score.largest_over_count, spent - drawn - excess)
+        score.resumed += in_child(functools.partial(resumed, place)) == 0
         with (place / "drawn").open("ab") as file:
             file.write(b".")
         excess = verify(place / "run").steps_spent - (drawn + 1)
-    print(json.dumps({**found, "ways": ways}))
+    print(json.dumps(asdict(score)))
 
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    steps = iter(training(Path(sys.argv[1]) / "left open"))  # the program ends while this loop is open
+    next(steps), next(steps)

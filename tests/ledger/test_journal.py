@@ -131,31 +131,19 @@ def test_no_content_is_read_as_other_records_than_a_prefix_of_those_written(tmp_
     assert found == [0, 1, 2][: len(found)]
 
 
-@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
-def test_file_systems_without_locks_are_refused_as_such(path, monkeypatch, code):
-    def flock(descriptor, operation):
+@pytest.mark.parametrize(("module", "name", "code", "says"), [
+    (fcntl, "flock", errno.ENOLCK, "use a local disk"),
+    (fcntl, "flock", errno.EOPNOTSUPP, "use a local disk"),
+    (fcntl, "flock", errno.EINVAL, "use a local disk"),
+    (os, "fsync", errno.EINVAL, "use a local disk"),  # of a folder
+    (os, "open", errno.EROFS, "Read-only file system"),
+])  # fmt: skip
+def test_file_systems_that_cannot_lock_make_durable_or_write_are_refused_as_such(path, monkeypatch, module, name, code, says):
+    def refuse(*arguments):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(LedgerError, match="use a local disk"):
-        Journal(path, WHAT)
-
-
-def test_file_systems_that_cannot_make_a_folder_durable_are_refused(path, monkeypatch):
-    def fsync(descriptor):
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(LedgerError, match="use a local disk"):
-        Journal(path, WHAT)
-
-
-def test_a_file_that_cannot_be_written_is_refused(path, monkeypatch):
-    def opened(*arguments):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(os, "open", opened)
-    with pytest.raises(LedgerError, match="Read-only file system"):
+    monkeypatch.setattr(module, name, refuse)
+    with pytest.raises(LedgerError, match=says):
         Journal(path, WHAT)
 
 

@@ -112,14 +112,11 @@ def test_queries_move_the_anchor_so_that_a_rollback_shows(path, tmp_path):
         reopened(path)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"record": "query", "query": "holdout", "multiplier": 3.5},
-        {"record": "answer", "query": "class counts", "values": [1.0]},
-        {"record": "answer", "query": "holdout", "values": ["many"]},
-    ],
-)
+@pytest.mark.parametrize("record", [
+    {"record": "query", "query": "holdout", "multiplier": 3.5},
+    {"record": "answer", "query": "class counts", "values": [1.0]},
+    {"record": "answer", "query": "holdout", "values": ["many"]},
+])  # fmt: skip
 def test_records_that_contradict_the_others_are_refused(path, record):
     ledger = made(path)
     ledger.reserve_query("holdout")

@@ -1,17 +1,22 @@
 """What a system without POSIX lacks is not needed: import, training, verifying, resuming, and the ledger's lock."""
 
+import contextlib
+import multiprocessing
 import signal
 import subprocess
 import sys
 import textwrap
 
 import pytest
+import torch._dynamo  # here, and not in the fork, as it takes seconds to import  # noqa: F401
+
+import privet.runs.verification  # likewise  # noqa: F401
 
 # What Windows has not, and POSIX does. What torch makes of the rest is torch's affair, so it is imported first.
 HIDDEN = """
     import os, sys
     import filelock.version, torch, numpy, scipy.stats, cryptography, torch.utils.data, torch.multiprocessing
-    for name in [name for name in sys.modules if name.split(".")[0] == "filelock"]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("filelock", "privet")]:
         del sys.modules[name]
     for name in ("fcntl", "resource", "termios", "pwd", "grp", "syslog", "pty", "tty"):
         sys.modules[name] = None
@@ -48,34 +53,43 @@ TRAINING = """
 """
 
 
-def command(body, *arguments):
-    return [sys.executable, "-c", "\n".join(map(textwrap.dedent, (HIDDEN, body))), *map(str, arguments)]
+RUN = """
+    from pathlib import Path
+    from privet.errors import LedgerError
+    from privet.runs.verification import verify
+    run = privet.Training(plan, *parts(), sys.argv[1])
+    for step in run:
+        if step.number == 3:
+            break
+    try:
+        resume()
+    except LedgerError as error:
+        print(error)
+    run.close()
+    again = resume()
+    again.run()
+    again.close()
+    print(verify(Path(sys.argv[1])))
+    print(sorted(os.listdir(sys.argv[1])))
+"""
+
+
+def program(*bodies):
+    return "\n".join(map(textwrap.dedent, (HIDDEN, *bodies)))
+
+
+def train_verify_and_resume(folder):
+    sys.argv = ["", str(folder / "run")]
+    with open(folder / "printed", "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+        exec(program(TRAINING, RUN), {})
 
 
 def test_a_run_is_trained_verified_and_resumed(tmp_path):
-    body = """
-        from pathlib import Path
-        from privet.errors import LedgerError
-        from privet.runs.verification import verify
-        run = privet.Training(plan, *parts(), sys.argv[1])
-        for step in run:
-            if step.number == 3:
-                break
-        try:
-            resume()
-        except LedgerError as error:
-            print(error)
-        run.close()
-        again = resume()
-        again.run()
-        again.close()
-        print(verify(Path(sys.argv[1])))
-        print(sorted(os.listdir(sys.argv[1])))
-    """
-    program = TRAINING + textwrap.indent(textwrap.dedent(body), "    ")
-    ended = subprocess.run(command(program, tmp_path / "run"), capture_output=True, text=True, check=False, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    refusal, verified, _, files = ended.stdout.splitlines()[:4]
+    process = multiprocessing.get_context("fork").Process(target=train_verify_and_resume, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    refusal, verified, _, files = (tmp_path / "printed").read_text(encoding="utf-8").splitlines()[:4]
     assert "is in use by another process" in refusal
     assert "is intact: 6 of 6 steps count" in verified
     assert "in 2 sessions" in verified
@@ -99,11 +113,9 @@ def test_the_lock_ends_with_its_process_and_not_before(tmp_path):
             except LedgerError as error:
                 print(error, flush=True)
     """
+    command = [sys.executable, "-c", program(body), tmp_path / "diary"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with (
-        subprocess.Popen(command(body, tmp_path / "diary"), **pipes) as first,
-        subprocess.Popen(command(body, tmp_path / "diary"), **pipes) as second,
-    ):
+    with subprocess.Popen(command, **pipes) as first, subprocess.Popen(command, **pipes) as second:
 
         def opened_by(process):
             process.stdin.write("open\n")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privet import Plan
+from plans import plan
 from privet.clipping import Flat, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -19,13 +19,9 @@ TIGHT, TIGHT_WITH_SCHEDULE = 1e-3, 1e-2
 # The most steps that are solved for.
 MOST, MOST_WITH_SCHEDULE = 2**31 - 1, 2**20
 SCHEMES = [
-    (Poisson(25), "add-remove"),
-    (Poisson(25), "replace-one"),
-    (Poisson(3), "zero-out"),
-    (FixedSize(25), "replace-one"),
-    (FullBatch(), "add-remove"),
-    (Shuffle(25), "zero-out"),
-]
+    (Poisson(25), "add-remove"), (Poisson(25), "replace-one"), (Poisson(3), "zero-out"), (FixedSize(25), "replace-one"),
+    (FullBatch(), "add-remove"), (Shuffle(25), "zero-out"),
+]  # fmt: skip
 SCHEDULES = [Constant(), Constant(), Geometric(rate=0.02), Piecewise((1.0, 3.0), (0.8,))]
 
 
@@ -34,15 +30,11 @@ def plans(draw):
     sampling, adjacency = draw(st.sampled_from(SCHEMES))
     projected = isinstance(sampling, Poisson) and adjacency != "replace-one" and draw(st.integers(0, 3)) == 0
     schedule = draw(st.sampled_from(SCHEDULES))  # of which each multiplier is accounted for by itself
-    return Plan(
-        examples=2500,
-        sampling=sampling,
+    return plan(
+        examples=2500, sampling=sampling, adjacency=adjacency, noise=Gaussian(schedule=schedule),
         steps=draw(st.integers(1, 5 if projected or not isinstance(schedule, Constant) else 150)),
-        clipping=Projected(Flat(0.3), 300) if projected else Flat(0.3),
-        delta=10 ** draw(st.floats(-9, -4)),
-        adjacency=adjacency,
-        noise=Gaussian(schedule=schedule),
-    )
+        clipping=Projected(Flat(0.3), 300) if projected else Flat(0.3), delta=10 ** draw(st.floats(-9, -4)),
+    )  # fmt: skip
 
 
 @settings(deadline=None, max_examples=3)
@@ -77,9 +69,7 @@ def test_steps_that_are_solved_for_meet_the_target_and_are_as_many_as_fit(made, 
 
 
 def test_a_budget_that_no_training_spends_is_said_to_be_none():
-    idle = Plan(
-        examples=10**6, sampling=Poisson(1), steps=None, clipping=Flat(0.3), delta=1e-8, noise=Gaussian(1e5)
-    )  # fmt: skip
+    idle = plan(examples=10**6, sampling=Poisson(1), steps=None, delta=1e-8, noise=Gaussian(1e5))
     with pytest.raises(InvalidArgumentError, match=r"^epsilon is 3\.0; it must be below .* the cost of 2,147,483,647 steps"):
         idle.calibrate(3)
     moving = replace(idle, noise=Gaussian(1e5, schedule=Geometric(rate=0.1)))

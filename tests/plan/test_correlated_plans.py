@@ -155,19 +155,16 @@ def test_what_does_not_go_with_correlated_noise_is_refused(fields):
             plan(**{**fields, **changes})
 
 
-@pytest.mark.parametrize(
-    ("fields", "argument"),
-    [
-        ({"sampling": CyclicPoisson(512, cycle=7), "noise": noise.Banded(2.3)}, "noise.bands"),
-        ({"sampling": CyclicPoisson(512, cycle=8), "noise": noise.BufferedToeplitz(2)}, "sampling"),
-        ({"sampling": CyclicPoisson(512, cycle=8), "noise": noise.Tree()}, "sampling"),
-        ({"sampling": CyclicPoisson(512, cycle=200), "noise": noise.Banded(2.3)}, "sampling.cycle"),
-        ({**FIXED, "steps": 2**20 + 1}, "steps"),
-        ({"sampling": Shuffle(512), "noise": noise.Tree(2.3)}, "adjacency"),
-        ({**CYCLIC, "noise": noise.Banded(2.3, bands=3, coefficients=(1, 2, 4))}, "noise"),  # its inverse explodes
-        ({"sampling": CyclicPoisson(512, cycle=8), "noise": noise.Gaussian(2.3), "steps": 301}, None),
-    ],
-)
+@pytest.mark.parametrize(("fields", "argument"), [
+    ({"sampling": CyclicPoisson(512, cycle=7), "noise": noise.Banded(2.3)}, "noise.bands"),
+    ({"sampling": CyclicPoisson(512, cycle=8), "noise": noise.BufferedToeplitz(2)}, "sampling"),
+    ({"sampling": CyclicPoisson(512, cycle=8), "noise": noise.Tree()}, "sampling"),
+    ({"sampling": CyclicPoisson(512, cycle=200), "noise": noise.Banded(2.3)}, "sampling.cycle"),
+    ({**FIXED, "steps": 2**20 + 1}, "steps"),
+    ({"sampling": Shuffle(512), "noise": noise.Tree(2.3)}, "adjacency"),
+    ({**CYCLIC, "noise": noise.Banded(2.3, bands=3, coefficients=(1, 2, 4))}, "noise"),  # its inverse explodes
+    ({"sampling": CyclicPoisson(512, cycle=8), "noise": noise.Gaussian(2.3), "steps": 301}, None),
+])  # fmt: skip
 def test_combinations_without_a_proof_are_refused(fields, argument):
     if argument is None:
         assert plan(**fields).events() == (accounting.Event(8 * 512 / 60_000, 2.3, 38),)
@@ -176,27 +173,24 @@ def test_combinations_without_a_proof_are_refused(fields, argument):
         plan(**fields)
 
 
-@pytest.mark.parametrize(
-    ("make", "argument"),
-    [
-        (lambda: noise.Banded(bands=0), "noise.bands"),
-        (lambda: noise.Banded(bands=2000), "noise.bands"),
-        (lambda: noise.Banded(bands=2, coefficients=(1.0,)), "noise.coefficients"),
-        (lambda: noise.Banded(bands=2, coefficients=(1.0, -0.1)), "noise.coefficients"),
-        (lambda: noise.Banded(bands=2, coefficients=(0.0, 1.0)), "noise.coefficients"),
-        (lambda: noise.Banded(bands=2, coefficients=(1.0, math.nan)), "noise.coefficients"),
-        (lambda: noise.Banded(bands=2, coefficients="ab"), "noise.coefficients"),
-        (lambda: noise.Banded(momentum=1.0), "noise.momentum"),
-        (lambda: noise.Banded(learning_rate=0.1), "noise.learning_rate"),
-        (lambda: noise.Banded(0.0), "noise.multiplier"),
-        (lambda: noise.Banded(source="mine"), "noise.source"),
-        (lambda: noise.BufferedToeplitz(0), "noise.buffers"),
-        (lambda: noise.BufferedToeplitz(17), "noise.buffers"),
-        (lambda: noise.BufferedToeplitz(1, decays=(0.5,)), "noise.scales"),
-        (lambda: noise.BufferedToeplitz(1, decays=(1.0,), scales=(0.5,)), "noise.decays"),
-        (lambda: noise.BufferedToeplitz(2, decays=(0.5,), scales=(0.5,)), "noise.decays"),
-    ],
-)
+@pytest.mark.parametrize(("make", "argument"), [
+    (lambda: noise.Banded(bands=0), "noise.bands"),
+    (lambda: noise.Banded(bands=2000), "noise.bands"),
+    (lambda: noise.Banded(bands=2, coefficients=(1.0,)), "noise.coefficients"),
+    (lambda: noise.Banded(bands=2, coefficients=(1.0, -0.1)), "noise.coefficients"),
+    (lambda: noise.Banded(bands=2, coefficients=(0.0, 1.0)), "noise.coefficients"),
+    (lambda: noise.Banded(bands=2, coefficients=(1.0, math.nan)), "noise.coefficients"),
+    (lambda: noise.Banded(bands=2, coefficients="ab"), "noise.coefficients"),
+    (lambda: noise.Banded(momentum=1.0), "noise.momentum"),
+    (lambda: noise.Banded(learning_rate=0.1), "noise.learning_rate"),
+    (lambda: noise.Banded(0.0), "noise.multiplier"),
+    (lambda: noise.Banded(source="mine"), "noise.source"),
+    (lambda: noise.BufferedToeplitz(0), "noise.buffers"),
+    (lambda: noise.BufferedToeplitz(17), "noise.buffers"),
+    (lambda: noise.BufferedToeplitz(1, decays=(0.5,)), "noise.scales"),
+    (lambda: noise.BufferedToeplitz(1, decays=(1.0,), scales=(0.5,)), "noise.decays"),
+    (lambda: noise.BufferedToeplitz(2, decays=(0.5,), scales=(0.5,)), "noise.decays"),
+])  # fmt: skip
 def test_arguments_out_of_range_are_refused(make, argument):
     with pytest.raises(InvalidArgumentError, match=rf"^{argument} is "):
         make()

@@ -258,34 +258,31 @@ def changed(**changes):
     return json.dumps(data)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "plan is ''.*does not parse"),
-        ("{", "does not parse"),
-        ("[]", r"plan\.format is \[\]"),
-        ("3", r"plan\.format is 3"),
-        ("null", r"plan\.format is None"),
-        ("{}", r"plan\.format is None; it must be 1.*another version"),
-        (changed(format=2), r"plan\.format is 2; it must be 1"),
-        (changed(format=...), r"plan\.format is None"),
-        (changed(surprise=1), r"plan is \['surprise'\]; it must be made of the fields accept_large_delta, adjacency"),
-        (changed(noise__seed=1), r"plan\.noise is \['seed'\]; it must be made of the fields deviation, multiplier"),
-        (changed(delta=...), "'delta'"),
-        (changed(clipping__bound=...), r"plan\.clipping is .*'bound'"),
-        (changed(clipping__kind="Rule"), r"plan\.clipping\.kind is 'Rule'; it must be one of"),
-        (changed(clipping__kind=...), r"plan\.clipping\.kind is None"),
-        (changed(clipping__kind=["Flat"]), r"plan\.clipping\.kind is"),
-        (changed(clipping={"kind": "Poisson", "batch_size": 3}), r"^plan\.clipping\.kind is 'Poisson'"),
-        (changed(sampling={"kind": "Flat", "bound": 0.7}), r"^plan\.sampling\.kind is 'Flat'"),
-        (changed(steps={"kind": "Gaussian"}), "^steps is"),
-        (changed(examples=[60_000]), "^examples is"),
-        (changed(delta=math.nan), "^delta is nan"),
-        (changed(clipping__bound=math.inf), r"^clipping\.bound is inf"),
-        (changed(noise__multiplier="2.3"), r"^noise\.multiplier is '2\.3'"),
-        (changed(noise__multiplier=True), r"^noise\.multiplier is True"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "plan is ''.*does not parse"),
+    ("{", "does not parse"),
+    ("[]", r"plan\.format is \[\]"),
+    ("3", r"plan\.format is 3"),
+    ("null", r"plan\.format is None"),
+    ("{}", r"plan\.format is None; it must be 1.*another version"),
+    (changed(format=2), r"plan\.format is 2; it must be 1"),
+    (changed(format=...), r"plan\.format is None"),
+    (changed(surprise=1), r"plan is \['surprise'\]; it must be made of the fields accept_large_delta, adjacency"),
+    (changed(noise__seed=1), r"plan\.noise is \['seed'\]; it must be made of the fields deviation, multiplier"),
+    (changed(delta=...), "'delta'"),
+    (changed(clipping__bound=...), r"plan\.clipping is .*'bound'"),
+    (changed(clipping__kind="Rule"), r"plan\.clipping\.kind is 'Rule'; it must be one of"),
+    (changed(clipping__kind=...), r"plan\.clipping\.kind is None"),
+    (changed(clipping__kind=["Flat"]), r"plan\.clipping\.kind is"),
+    (changed(clipping={"kind": "Poisson", "batch_size": 3}), r"^plan\.clipping\.kind is 'Poisson'"),
+    (changed(sampling={"kind": "Flat", "bound": 0.7}), r"^plan\.sampling\.kind is 'Flat'"),
+    (changed(steps={"kind": "Gaussian"}), "^steps is"),
+    (changed(examples=[60_000]), "^examples is"),
+    (changed(delta=math.nan), "^delta is nan"),
+    (changed(clipping__bound=math.inf), r"^clipping\.bound is inf"),
+    (changed(noise__multiplier="2.3"), r"^noise\.multiplier is '2\.3'"),
+    (changed(noise__multiplier=True), r"^noise\.multiplier is True"),
+])  # fmt: skip
 def test_a_text_that_is_no_plan_is_refused(text, message):
     with pytest.raises(InvalidArgumentError, match=message):
         Plan.from_json(text)
@@ -325,14 +322,11 @@ def test_a_plan_with_schedules_comes_back_from_json_to_the_last_bit():
     assert np.array_equal(back.multipliers(), made.multipliers())
 
 
-@pytest.mark.parametrize(
-    ("bound", "schedule", "steps", "factor"),
-    [
-        (1e-11, Geometric(rate=0.5, final=0.01), 10, "0.01"),
-        (1e11, Piecewise((1.0, 200.0), (0.75,)), 4, r"200\.0"),
-        (1e-11, Table((1.0, 0.001, 1.0)), privet.epochs(1), "0.001"),
-    ],
-)
+@pytest.mark.parametrize(("bound", "schedule", "steps", "factor"), [
+    (1e-11, Geometric(rate=0.5, final=0.01), 10, "0.01"),
+    (1e11, Piecewise((1.0, 200.0), (0.75,)), 4, r"200\.0"),
+    (1e-11, Table((1.0, 0.001, 1.0)), privet.epochs(1), "0.001"),
+])  # fmt: skip
 def test_a_schedule_by_which_the_bound_leaves_its_range_is_refused(bound, schedule, steps, factor):
     """The step at which it does would be spent before it fails."""
     with pytest.raises(InvalidArgumentError, match=rf"bound_schedule is {factor}; .*clipping\.bound is .*1e-12"):
@@ -376,14 +370,11 @@ def test_a_mechanism_costs_what_a_plan_with_it_costs():
     assert solved.noise_multiplier == plan(steps=epochs(3), noise=Gaussian()).calibrate(1.3, accountant="rdp").noise_multiplier
 
 
-@pytest.mark.parametrize(
-    ("scheme", "adjacency", "words"),
-    [
-        (sampling.Shuffle(512), "add-remove", "Removing one example changes the batches"),
-        (sampling.FixedSize(512), "add-remove", "inclusion probability depends"),
-        (sampling.TruncatedPoisson(512, 700), "zero-out", "adjacency is 'zero-out'"),
-    ],
-)
+@pytest.mark.parametrize(("scheme", "adjacency", "words"), [
+    (sampling.Shuffle(512), "add-remove", "Removing one example changes the batches"),
+    (sampling.FixedSize(512), "add-remove", "inclusion probability depends"),
+    (sampling.TruncatedPoisson(512, 700), "zero-out", "adjacency is 'zero-out'"),
+])  # fmt: skip
 def test_neighbours_that_do_not_suit_are_refused_before_an_accountant_runs(scheme, adjacency, words, monkeypatch):
     with monkeypatch.context() as patched:
         for accountant in (accounting.pld, accounting.rdp):

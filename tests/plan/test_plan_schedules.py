@@ -60,13 +60,13 @@ each = pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 
 @each
 def test_a_schedule_that_extends_the_constant_one_is_accounted_for_as_what_it_does(parts):
-    made = plan(steps=5, **parts)
+    made = plan(steps=3, **parts)
     assert np.ptp(made.multipliers()) > 1
     assert made.multiplier_moves
     assert made.epsilon() == pytest.approx(of_the_multipliers(made), rel=1e-9)
     assert made.guarantee().epsilon == made.epsilon()
     assert any("WarmUp" in text for text in made.guarantee().declared.values())
-    solved = plan(steps=5, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
+    solved = plan(steps=3, **{**parts, "noise": replace(parts["noise"], multiplier=None)}).calibrate(2.0)
     assert 1.99 < of_the_multipliers(solved) <= 2.0
 
 

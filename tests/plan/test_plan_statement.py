@@ -43,13 +43,10 @@ def test_the_guarantee_counts_the_steps_that_were_taken():
     assert made.guarantee() == made.guarantee()
 
 
-@pytest.mark.parametrize(
-    ("gaussian", "reason"),
-    [
-        (Gaussian(2.3, source="fixed"), "the same on every run"),
-        (Gaussian(0.0, source="fixed", non_private=True), "no noise is added"),
-    ],
-)
+@pytest.mark.parametrize(("gaussian", "reason"), [
+    (Gaussian(2.3, source="fixed"), "the same on every run"),
+    (Gaussian(0.0, source="fixed", non_private=True), "no noise is added"),
+])  # fmt: skip
 def test_without_private_noise_the_statement_says_no_privacy(gaussian, reason):
     made = plan(noise=gaussian)
     prose, data = str(made.guarantee()), json.loads(made.guarantee().to_json())
@@ -109,13 +106,10 @@ def test_without_amplification_every_example_joins_every_step(accountant):
     assert set(statement.discretisation) == {"pld": {"grid_width"}, "gdp": set()}.get(accountant, set(statement.discretisation))
 
 
-@pytest.mark.parametrize(
-    ("unit", "adjacency", "words"),
-    [
-        ("one example", "add-remove", "a person with several entries is protected less"),
-        (group_unit(3), "replace-one", "60,000 groups"),
-    ],
-)
+@pytest.mark.parametrize(("unit", "adjacency", "words"), [
+    ("one example", "add-remove", "a person with several entries is protected less"),
+    (group_unit(3), "replace-one", "60,000 groups"),
+])  # fmt: skip
 def test_what_cannot_be_checked_is_said(unit, adjacency, words):
     assert words in str(plan(unit=unit, adjacency=adjacency, delta=1e-6).guarantee())
     assert "a person with several entries" not in str(plan(unit="one user").guarantee())
@@ -156,12 +150,9 @@ def test_only_a_training_says_that_it_sampled():
     made = plan(examples=40, sampling=Poisson(8), steps=3, delta=1e-3)
     model = torch.nn.Linear(2, 1)
     training = privet.Training(
-        made,
-        model,
-        lambda model, batch: model(batch[0])[:, 0].square(),
-        torch.optim.SGD(model.parameters(), lr=0.1),
+        made, model, lambda model, batch: model(batch[0])[:, 0].square(), torch.optim.SGD(model.parameters(), lr=0.1),
         torch.utils.data.TensorDataset(torch.randn(40, 2)),
-    )
+    )  # fmt: skip
     training.run()
     assert "Performed: Poisson sampling by privet.Training itself" in str(training.guarantee())
     assert "Performed: nothing yet" in str(made.guarantee())

@@ -47,19 +47,6 @@ class Stream(IterableDataset):
         return iter(data())
 
 
-class Counting(nn.Module):
-    """Keeps a running count of what it saw."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-        self.register_buffer("total", torch.zeros(()))
-
-    def forward(self, x):
-        self.total += x.sum()
-        return self.linear(x)
-
-
 class Centred(nn.Module):
     def __init__(self):
         super().__init__()
@@ -160,16 +147,12 @@ def test_it_is_refused_by_name(attempt, says):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (other_noise, "noise"),
-        (lambda folder: (folder / "ledger").unlink(), "has no ledger"),
-        (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
-        (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
-    ],
-    ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"],
-)
+@pytest.mark.parametrize(("damage", "says"), [
+    (other_noise, "noise"),
+    (lambda folder: (folder / "ledger").unlink(), "has no ledger"),
+    (lambda folder: (folder / "plan.json").unlink(), "no plan.json"),
+    (lambda folder: (folder / "ledger").write_bytes(b"00000000 {}\n"), "damaged"),
+], ids=["another multiplier", "no ledger", "no plan", "a damaged ledger"])  # fmt: skip
 def test_a_run_that_does_not_fit_its_files_is_not_resumed(tmp_path, damage, says):
     with pytest.raises(LedgerError, match=says):
         resumed(tmp_path / "run", damage)
@@ -179,20 +162,6 @@ def test_a_directory_with_a_run_is_refused(tmp_path):
     train(directory=tmp_path / "run").run()
     with pytest.raises(LedgerError, match="holds a run already"):
         train(directory=tmp_path / "run")
-
-
-def test_a_tiny_rate_is_sampled_exactly():
-    """A float32 uniform below 1e-9 would take one example in 2²⁴ or none."""
-    rates = [privet.sampling.Poisson(batch_size).rate(10**12) for batch_size in (1.0, 1e-3)]
-    assert rates == [1e-12, 1e-15]
-
-
-@pytest.mark.filterwarnings("ignore:the model changes its own state")
-def test_what_a_forward_pass_counts_is_gone_after_it():
-    """A buffer that is written to holds nothing of the data, so it is released as it was."""
-    model = Counting()
-    train(model).run()
-    assert model.total == 0
 
 
 class Again(torch.optim.SGD):

@@ -5,6 +5,8 @@ from fuzzing import bomb, command, damaged, fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privet.audit._mechanism import whitebox
+
 HEADER = """
 import privet, torch
 from torch import nn
@@ -153,10 +155,10 @@ def checked(folder, content):
     return command("check", folder / "mine.py", "--observations", "10", "--quiet", failing=(1,))
 
 
-def test_what_is_right_is_checked(tmp_path):
+def test_what_is_right_is_checked(tmp_path, monkeypatch):
+    monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
     assert checked(tmp_path, (HEADER + "\n".join(WELL.values())).encode()) == 2  # too few observations
-    status = command("check", tmp_path / "mine.py", "--observations", "10000", "--quiet")
-    assert status == 0
+    assert command("check", tmp_path / "mine.py", "--observations", "10000", "--quiet") == 0
 
 
 @pytest.mark.parametrize("part", list(OTHERS))

@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from plans import plan
 from privet.errors import LedgerError, PrivetError
 from privet.ledger import journal, read_history
 from privet.training import checkpoint
@@ -30,13 +31,6 @@ def loss_fn(model, batch):
     return (model(batch[0])[:, 0] - batch[1]).square()
 
 
-def plan(steps=STEPS):
-    return privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(5), steps=steps, clipping=privet.clipping.Flat(0.7), delta=1e-3,
-        noise=privet.noise.Gaussian(2.3),
-    )  # fmt: skip
-
-
 def parts():
     model = nn.Linear(4, 1)
     return model, loss_fn, torch.optim.Adam(model.parameters()), DATA
@@ -47,7 +41,8 @@ def run(tmp_path_factory):
     """A run that was stopped, with the anchor that followed it and the budget that it drew from."""
     folder = tmp_path_factory.mktemp("run")
     budget = privet.Budget.create(folder / "budget", epsilon=50.0, delta=1e-3, examples=N)
-    training = privet.Training(plan(), *parts(), privet.Storage(folder / "run", budget, folder / "anchor", checkpoint_every=2))
+    made = plan(examples=N, sampling=privet.sampling.Poisson(5), steps=STEPS, delta=1e-3)
+    training = privet.Training(made, *parts(), privet.Storage(folder / "run", budget, folder / "anchor", checkpoint_every=2))
     steps = iter(training)
     for _ in range(TAKEN):
         next(steps)
@@ -136,13 +131,12 @@ def test_a_damaged_ledger_never_counts_less(run, tmp_path_factory):
     hold()
 
 
-def test_a_run_with_a_damaged_ledger_is_refused_or_counts_everything(run, tmp_path_factory):
-    whole = (run / "run" / "ledger").read_bytes()
-
+@pytest.mark.parametrize("name", ["ledger", checkpoint.NAME])
+def test_a_run_with_a_damaged_ledger_or_checkpoint_is_refused_or_counts_everything(run, tmp_path_factory, name):
     @fuzzed(8)
-    @given(damaged(whole))
+    @given(damaged((run / "run" / name).read_bytes()))
     def hold(content):
-        spent = resumed(copy_of(run, tmp_path_factory, "ledger", content))
+        spent = resumed(copy_of(run, tmp_path_factory, name, content))
         assert spent is None or spent >= TAKEN
 
     hold()
@@ -187,18 +181,6 @@ def test_a_damaged_budget_or_anchor_is_refused_or_counts_everything(run, tmp_pat
     hold()
 
 
-def test_a_damaged_checkpoint_is_passed_over_or_refused(run, tmp_path_factory):
-    whole = (run / "run" / checkpoint.NAME).read_bytes()
-
-    @fuzzed(8)
-    @given(damaged(whole))
-    def hold(content):
-        spent = resumed(copy_of(run, tmp_path_factory, checkpoint.NAME, content))
-        assert spent is None or spent >= TAKEN
-
-    hold()
-
-
 def test_a_checkpoint_of_other_values_is_passed_over_or_refused(run, tmp_path_factory):
     state = checkpoint.read(run / "run" / checkpoint.NAME)
     odd = [None, -1, True, 2**70, "x", float("nan"), [], {}, torch.zeros(2), torch.tensor(float("nan")), {"x": 1}, (1,)]
@@ -231,20 +213,23 @@ def test_a_pickle_in_the_place_of_a_file_is_never_read(run, tmp_path_factory, na
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["plan.json", "run.json", "status.json", "metrics.jsonl", "evaluation.json", "guarantee.json", "model/model.safetensors"],
-)
-def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_factory, name):
-    whole = (finished / name).read_bytes()
-    values = json.loads(whole) if name.endswith(".json") else None
-    others = damaged(whole) if values is None else st.one_of(
-        damaged(whole), altered(values).map(lambda value: json.dumps(value).encode())
-    )  # fmt: skip
+@st.composite
+def damaged_files(draw, run):
+    """The name of one of a run's files, and what has become of its content."""
+    name = draw(st.sampled_from([
+        "plan.json", "run.json", "status.json", "metrics.jsonl", "evaluation.json", "guarantee.json", "model/model.safetensors"
+    ]))  # fmt: skip
+    whole = (run / name).read_bytes()
+    if name.endswith(".json") and draw(st.booleans()):
+        return name, json.dumps(draw(altered(json.loads(whole)))).encode()
+    return name, draw(damaged(whole))
 
-    @fuzzed(2)
-    @given(others)
-    def hold(content):
+
+def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_factory):
+    @fuzzed(6)
+    @given(damaged_files(finished))
+    def hold(file):
+        name, content = file
         folder = tmp_path_factory.mktemp("finished")
         shutil.copytree(finished, folder, dirs_exist_ok=True)
         (folder / name).write_bytes(content)

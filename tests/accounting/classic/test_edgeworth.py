@@ -27,14 +27,11 @@ def test_the_interval_contains_epsilon(events, delta, adjacency):
     assert low <= edgeworth.epsilon(events, delta, adjacency) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("setting", "adjacency", "tolerance"),
-    [
-        ((0.01, 4.0, 10_000), "add-remove", 1e-3),
-        ((256 / 60_000, 1.1, 14_062), "add-remove", 1e-2),
-        ((0.01, 1.0, 10_000), "add-remove", 3e-2),
-    ],
-)
+@pytest.mark.parametrize(("setting", "adjacency", "tolerance"), [
+    ((0.01, 4.0, 10_000), "add-remove", 1e-3),
+    ((256 / 60_000, 1.1, 14_062), "add-remove", 1e-2),
+    ((0.01, 1.0, 10_000), "add-remove", 3e-2),
+])  # fmt: skip
 def test_the_estimate_is_closer_than_the_central_limit(setting, adjacency, tolerance):
     events = [Event(*setting)]
     exact = composed_epsilon(events, delta=1e-5, adjacency=adjacency)

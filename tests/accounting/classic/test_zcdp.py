@@ -34,14 +34,11 @@ def test_rho_adds_up_and_ignores_sampling():
     assert zcdp.rho([]) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("events", "adjacency"),
-    [
-        ([Event(0.1, 1.3, 5)], "add-remove"), ([Event(0.1, 1.3, 5)], "replace-one"), ([FixedSizeEvent(0.2, 3.0)], "replace-one"),
-        ([LaplaceEvent(1.0, 0.7, 2)], "add-remove"), ([EpsilonDeltaEvent(1.5)], "add-remove"),
-        ([RandomizedResponseEvent(0.6, 5)], "replace-one"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("events", "adjacency"), [
+    ([Event(0.1, 1.3, 5)], "add-remove"), ([Event(0.1, 1.3, 5)], "replace-one"), ([FixedSizeEvent(0.2, 3.0)], "replace-one"),
+    ([LaplaceEvent(1.0, 0.7, 2)], "add-remove"), ([EpsilonDeltaEvent(1.5)], "add-remove"),
+    ([RandomizedResponseEvent(0.6, 5)], "replace-one"),
+])  # fmt: skip
 def test_rho_bounds_the_divergence_of_every_order(events, adjacency):
     curve = rdp.curve(events, adjacency)
     assert (curve[curve < math.inf] <= zcdp.rho(events, adjacency) * rdp.ORDERS[curve < math.inf] * (1 + 1e-9) + 1e-9).all()

@@ -91,14 +91,11 @@ def test_the_ends_of_the_uniform_are_reached(law):
     assert law.mean < law.quantile(1 - 2.0**-53) < 5000
 
 
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: geometric(0.9), "mean"), (lambda: geometric(1e7), "mean"), (lambda: PoissonTrials(501.0), "mean"),
-        (lambda: TruncatedNegativeBinomial(3.0, -1.0), "shape"), (lambda: TruncatedNegativeBinomial(3.0, 51.0), "shape"),
-        (lambda: TruncatedNegativeBinomial(1e6, -0.99), "mean"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("make", "name"), [
+    (lambda: geometric(0.9), "mean"), (lambda: geometric(1e7), "mean"), (lambda: PoissonTrials(501.0), "mean"),
+    (lambda: TruncatedNegativeBinomial(3.0, -1.0), "shape"), (lambda: TruncatedNegativeBinomial(3.0, 51.0), "shape"),
+    (lambda: TruncatedNegativeBinomial(1e6, -0.99), "mean"),
+])  # fmt: skip
 def test_laws_out_of_range_are_refused(make, name):
     with pytest.raises(InvalidArgumentError, match=name):
         make()

@@ -87,29 +87,26 @@ def test_every_mechanism_can_be_written(table, event):
     assert {table["mechanism"] for table, _ in EVERY} == set(MECHANISMS)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ([], r"^composition is \[\]; it must be a table"),
-        ({}, r"^releases is None"),
-        ({"releases": []}, r"^releases is \[\]; it must be at least one"),
-        ({"releases": [], "epsilon": 1}, r"^composition is 'epsilon'"),
-        ({"releases": [3]}, r"^releases\[1\] is 3"),
-        ({"releases": [{"mechanism": "lap"}]}, r"^releases\[1\]\.mechanism is 'lap'.*'laplace'"),
-        ({"releases": [{}]}, r"^releases\[1\]\.mechanism is None"),
-        ({"releases": [{"mechanism": "laplace"}]}, r"^releases\[1\] is .*noise_multiplier"),
-        (
-            {"releases": [{"mechanism": "laplace", "scale": 1}]},
-            r"^releases\[1\] is 'scale'.*sampling_rate, noise_multiplier, count",
-        ),
-        ({"releases": [EVERY[0][0], {"mechanism": "laplace", "noise_multiplier": -1}]}, r"^releases\[2\]\.noise_multiplier is"),
-        ({"releases": [{"mechanism": "laplace", "noise_multiplier": "1"}]}, r"^releases\[1\]\.noise_multiplier is"),
-        ({"releases": [{"mechanism": "laplace", "noise_multiplier": 1, "count": 1.5}]}, r"^releases\[1\]\.steps is"),
-        ({"releases": [EVERY[0][0]], "delta": 2}, r"^delta is 2"),
-        ({"releases": [EVERY[0][0]], "adjacency": "other"}, r"^adjacency is 'other'"),
-        ({"releases": [EVERY[7][0]]}, r"^adjacency is 'add-remove'"),
-    ],
-)
+@pytest.mark.parametrize(("content", "message"), [
+    ([], r"^composition is \[\]; it must be a table"),
+    ({}, r"^releases is None"),
+    ({"releases": []}, r"^releases is \[\]; it must be at least one"),
+    ({"releases": [], "epsilon": 1}, r"^composition is 'epsilon'"),
+    ({"releases": [3]}, r"^releases\[1\] is 3"),
+    ({"releases": [{"mechanism": "lap"}]}, r"^releases\[1\]\.mechanism is 'lap'.*'laplace'"),
+    ({"releases": [{}]}, r"^releases\[1\]\.mechanism is None"),
+    ({"releases": [{"mechanism": "laplace"}]}, r"^releases\[1\] is .*noise_multiplier"),
+    (
+        {"releases": [{"mechanism": "laplace", "scale": 1}]},
+        r"^releases\[1\] is 'scale'.*sampling_rate, noise_multiplier, count",
+    ),
+    ({"releases": [EVERY[0][0], {"mechanism": "laplace", "noise_multiplier": -1}]}, r"^releases\[2\]\.noise_multiplier is"),
+    ({"releases": [{"mechanism": "laplace", "noise_multiplier": "1"}]}, r"^releases\[1\]\.noise_multiplier is"),
+    ({"releases": [{"mechanism": "laplace", "noise_multiplier": 1, "count": 1.5}]}, r"^releases\[1\]\.steps is"),
+    ({"releases": [EVERY[0][0]], "delta": 2}, r"^delta is 2"),
+    ({"releases": [EVERY[0][0]], "adjacency": "other"}, r"^adjacency is 'other'"),
+    ({"releases": [EVERY[7][0]]}, r"^adjacency is 'add-remove'"),
+])  # fmt: skip
 def test_errors_name_the_release_and_the_key(content, message):
     with pytest.raises(InvalidArgumentError, match=message):
         parse_composition(content)

@@ -87,17 +87,14 @@ def test_limits_on_attacks_are_rounded_in_the_attackers_favour(adjacency):
     assert meaning.bayes_risk * 0.9 <= wrong <= meaning.bayes_risk
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"unit": group_unit(4), "adjacency": "replace-one", "delta": 1e-6}, "δ is 24 % of 1/240,000."),
-        ({"delta": 1e-4}, "δ is 6 times 1/60,000."),
-        ({"epsilon_without_sampling": 2.9341}, "No amplification by sampling is claimed."),
-        ({"warnings": ("that is weak",)}, "that is weak."),
-        ({}, "(2.935, 1.2345678e-05)-differential privacy"),
-        ({}, "rdp 3.211 (upper bound), gdp 2.719 (approximation that can be too small)"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"unit": group_unit(4), "adjacency": "replace-one", "delta": 1e-6}, "δ is 24 % of 1/240,000."),
+    ({"delta": 1e-4}, "δ is 6 times 1/60,000."),
+    ({"epsilon_without_sampling": 2.9341}, "No amplification by sampling is claimed."),
+    ({"warnings": ("that is weak",)}, "that is weak."),
+    ({}, "(2.935, 1.2345678e-05)-differential privacy"),
+    ({}, "rdp 3.211 (upper bound), gdp 2.719 (approximation that can be too small)"),
+])  # fmt: skip
 def test_the_prose_says_what_the_numbers_say(changes, words):
     """δ is exact and compared with the examples in all groups; every ε is rounded up; no amplification is claimed without one."""
     assert words in str(guarantee(**changes))

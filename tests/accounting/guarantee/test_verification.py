@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from privet import Plan
+from plans import plan
 from privet.accounting import (
     BallsInBinsEvent,
     Event,
@@ -18,15 +18,11 @@ from privet.accounting import (
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee.verification import TOLERANCE, verify_epsilon
 from privet.accounting.queries import composed_epsilon
-from privet.clipping import Flat
 from privet.errors import InvalidArgumentError
-from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.sampling import TruncatedPoisson as Truncated
 
-TRUNCATED = Plan(
-    examples=5000, sampling=Truncated(50, cap=100), steps=20, clipping=Flat(0.3), delta=1e-5, noise=Gaussian(1.7)
-)  # fmt: skip
+TRUNCATED = plan(examples=5000, sampling=Truncated(50, cap=100), steps=20)
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)

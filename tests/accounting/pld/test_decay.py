@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from privet.accounting import Event, FixedSizeEvent, LaplaceEvent
 from privet.accounting.pld import event_losses
-from privet.accounting.pld.decay import edges, first_interval, log_bounds, numbers, uniform_masses
+from privet.accounting.pld.decay import edges, log_bounds, uniform_masses
 from privet.accounting.pld.discrete_loss import nodes
 from privet.accounting.pld.transforms import tilt_masses
 
@@ -44,15 +44,12 @@ def test_bounds_hold_for_any_masses(seed, log_width, log_reach, roughness):
     assert (largest_in_intervals(weights, where, period, rng) <= bounds + 1e-9).all()
 
 
-@pytest.mark.parametrize(
-    ("event", "adjacency"),
-    [
-        (Event(0.01, 1.0), "add-remove"),
-        (Event(0.3, 5.0), "replace-one"),
-        (FixedSizeEvent(0.1, 2.0), "replace-one"),
-        (LaplaceEvent(0.1, 3.0), "add-remove"),
-    ],
-)
+@pytest.mark.parametrize(("event", "adjacency"), [
+    (Event(0.01, 1.0), "add-remove"),
+    (Event(0.3, 5.0), "replace-one"),
+    (FixedSizeEvent(0.1, 2.0), "replace-one"),
+    (LaplaceEvent(0.1, 3.0), "add-remove"),
+])  # fmt: skip
 def test_bounds_of_releases_hold_and_soon_say_something(event, adjacency):
     ways = event_losses.single_losses(event, adjacency, 1e-20)
     period = 64 * float(ways[0].values[-1])
@@ -63,10 +60,3 @@ def test_bounds_of_releases_hold_and_soon_say_something(event, adjacency):
         assert (exact <= bounds + 1e-9).all()
         # To the power of a thousand releases, the bound is next to nothing somewhere.
         assert 1000 * bounds.min() < -26
-
-
-def test_intervals_begin_no_later_than_what_is_asked_of_them():
-    for number in (1, 15, 16, 17, 100, 2**18, 2**30):
-        place = first_interval(number)
-        assert place == 0 or numbers()[place] <= number
-        assert place == len(numbers()) - 1 or numbers()[place + 1] > number

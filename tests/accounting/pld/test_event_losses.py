@@ -204,12 +204,8 @@ def test_dp_accounting_gives_the_same_epsilon(event):
 
 def test_impossible_truncations_and_too_few_projections_are_refused():
     for changes in (
-        {"largest_batch": 0},
-        {"largest_batch": 30_000},
-        {"examples": 1},
-        {"sampling_rate": 1.0},
-        {"sampling_rate": 0},
-    ):
+        {"largest_batch": 0}, {"largest_batch": 30_000}, {"examples": 1}, {"sampling_rate": 1.0}, {"sampling_rate": 0},
+    ):  # fmt: skip
         with pytest.raises(InvalidArgumentError, match=f"^{next(iter(changes))} is"):
             TruncatedPoissonEvent(**{**vars(TRUNCATED), **changes})
     for number in (0, 1, 9, True, 30.0):

@@ -30,8 +30,13 @@ def simulated(shifts, canaries, ratio=1.0, noise=1.0, factors=(1.0,)):
     return Observations(quiet, scores, references, present, present, np.asarray(shifts, dtype=float), np.asarray(factors))
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.7])
-@pytest.mark.parametrize("shifts", [np.full(40, 0.8), np.geomspace(0.3, 2.0, 40)], ids=["constant", "scheduled"])
+CONSTANT, SCHEDULED = np.full(40, 0.8), np.geomspace(0.3, 2.0, 40)
+
+
+@pytest.mark.parametrize(("ratio", "shifts"), [
+    (0.5, CONSTANT), (1.0, SCHEDULED), (1.7, CONSTANT),
+    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((0.5, SCHEDULED), (1.0, CONSTANT), (1.7, SCHEDULED))),
+])  # fmt: skip
 def test_bounds_have_their_confidence_level(ratio, shifts):
     alpha, runs, above, free = 0.05, 100, 0, 0
     for _ in range(runs):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import privet
+from plans import plan
 from privet.audit._mechanism import sampler
-from privet.clipping import Flat
-from privet.noise import Gaussian, SecureSource
+from privet.noise import SecureSource
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
 
 EXAMPLES, STEPS = 203, 400
@@ -50,9 +50,7 @@ SCHEMES = {
 
 def plan_of(name):
     scheme, adjacency = SCHEMES[name]
-    return privet.Plan(
-        examples=EXAMPLES, sampling=scheme, steps=STEPS, clipping=Flat(1.0), delta=1e-3, adjacency=adjacency, noise=Gaussian(2.0)
-    )  # fmt: skip
+    return plan(examples=EXAMPLES, sampling=scheme, steps=STEPS, delta=1e-3, adjacency=adjacency)
 
 
 def drawn(name, steps=STEPS):
@@ -95,6 +93,5 @@ def test_a_scheme_with_unknown_draws_is_refused():
     class Unknown(FixedSize):
         pass
 
-    plan = replace(plan_of("fixed"), sampling=Unknown(20))
     with pytest.raises(privet.errors.InvalidArgumentError, match=r"^plan\.sampling is 'Unknown'"):
-        sampler.checks(plan, drawn("fixed"))
+        sampler.checks(replace(plan_of("fixed"), sampling=Unknown(20)), drawn("fixed"))

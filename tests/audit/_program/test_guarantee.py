@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
+from plans import plan
 from privet import audit
 from privet.audit._program import guarantee
 from privet.audit._program.program import AuditedProgram
@@ -23,9 +23,7 @@ from privet.noise import Gaussian
 from privet.sampling import Poisson
 from privet.training import loop
 
-PLAN = privet.Plan(
-    examples=500, sampling=Poisson(25), steps=100, clipping=Flat(0.7), delta=1e-4, noise=Gaussian(1.7)
-)  # fmt: skip
+PLAN = plan(examples=500, sampling=Poisson(25), steps=100, delta=1e-4, noise=Gaussian(1.7))
 RULES = [
     Flat(0.7), Layerwise(Automatic(0.3), by="parameter", noise="per group"), AdaptiveQuantile(Flat(0.7)),
     Projected(Flat(0.7), projections=20),
@@ -51,8 +49,8 @@ class Coupled(nn.Module):
 def subject(model=None, rule=None, loss=loss_fn, examples=6):
     torch.manual_seed(0)
     model = model or nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Dropout(0.5), nn.Linear(40, 3))
-    plan = PLAN if rule is None else replace(PLAN, clipping=rule)
-    return AuditedProgram(model, loss, plan, batch=(torch.randn(examples, 5), torch.arange(examples) % 3))
+    made = PLAN if rule is None else replace(PLAN, clipping=rule)
+    return AuditedProgram(model, loss, made, batch=(torch.randn(examples, 5), torch.arange(examples) % 3))
 
 
 @pytest.mark.parametrize(("family", "rule"), [
@@ -138,14 +136,14 @@ def test_invalid_arguments_are_refused(given, says):
 def test_users_with_several_examples_are_read_as_in_training():
     data = TensorDataset(torch.randn(90, 5), torch.randint(0, 3, (90,)))
     users = privet.units.Users(data, torch.arange(90) % 30, cap=2)
-    plan = replace(PLAN, examples=len(users), sampling=Poisson(5), delta=1e-3, unit=users.privacy_unit)
-    one = AuditedProgram(nn.Linear(5, 3), privet.units.grouped(loss_fn), plan, users)
+    made = replace(PLAN, examples=len(users), sampling=Poisson(5), delta=1e-3, unit=users.privacy_unit)
+    one = AuditedProgram(nn.Linear(5, 3), privet.units.grouped(loss_fn), made, users)
     for family in ("ISOLATION", "ORACLE", "SENS"):
         found = guarantee.run_family(one, family)
         assert not guarantee.find_rejected(found), found
 
 
 def test_the_usual_plan_meets_its_epsilon():
-    plan = audit.usual_plan(1000, epsilon=2.0)
-    assert 1.9 < plan.epsilon() <= 2.0
-    assert math.isclose(plan.delta, 1e-4, rel_tol=1e-9)
+    usual = audit.usual_plan(1000, epsilon=2.0)
+    assert 1.9 < usual.epsilon() <= 2.0
+    assert usual.delta == pytest.approx(1e-4, rel=1e-9)
