@@ -112,7 +112,8 @@ class _Unread:
 
 
 def _split(unread: _Unread, *_: object, **__: object) -> NoReturn:
-    _HELD.__get__(unread).split()
+    constants: Constants = _HELD.__get__(unread)
+    constants.split()
 
 
 _HELD: Any = vars(_Unread)["_constants"]
@@ -166,9 +167,10 @@ def _constant_key(leaf: object) -> Hashable:
 _STRUCTURAL = {type(None), bool, torch.dtype, torch.device}
 
 
-def loose_key(leaf: object) -> Hashable:
+def loose_key(leaf: Any) -> Hashable:
     """Return a key of a leaf that cannot be stacked: its type, and the value only where programs are written for it."""
-    return _constant_key(leaf) if type(leaf) in _STRUCTURAL or isinstance(leaf, Tensor) else type(leaf)
+    exact = type(leaf) in _STRUCTURAL or isinstance(leaf, Tensor)
+    return _constant_key(leaf) if exact else (type(leaf),)
 
 
 def signature(example: Any) -> Hashable:
