@@ -82,12 +82,12 @@ def test_arguments_can_serve_another_plan_later(tmp_path):
     [
         ({"max_steps": 6}, True),
         ({"max_steps": 7}, False),
-        ({"num_train_epochs": 1.5}, True),  # 48 examples in steps of 12
+        ({"num_train_epochs": 1.5}, True),  # 32 examples in steps of 8
         ({"num_train_epochs": 2}, False),
         ({"num_train_epochs": 0.1}, False),
         ({"num_train_epochs": 2, "max_steps": 6}, True),  # the host leaves epochs out then
-        ({"per_device_train_batch_size": 12}, True),
-        ({"per_device_train_batch_size": 13}, False),
+        ({"per_device_train_batch_size": 8}, True),
+        ({"per_device_train_batch_size": 9}, False),
     ],
 )
 def test_steps_and_batch_size_agree_with_the_plan(tmp_path, options, agrees):
@@ -108,7 +108,8 @@ def test_batch_size_per_device_and_workers_say_how_examples_are_read(tmp_path, m
             super().__init__(*args, **options)
 
     monkeypatch.setattr("privet.integrations.transformers.trainer.Training", Watched)
-    trainer(tmp_path, per_device_train_batch_size=5, dataloader_num_workers=1, plan=make_plan(1)).train()
+    options = {"per_device_train_batch_size": 5, "dataloader_num_workers": 1}
+    trainer(tmp_path, plan=make_plan(1), given={"reading": None}, **options).train()
     assert given["physical_batch_size"] == 5
     assert given["reading"].workers == 1
     reading = privet.Reading(probe=False)
