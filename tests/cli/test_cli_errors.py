@@ -8,6 +8,12 @@ import pytest
 import torch
 from asked import ask, refused
 
+
+@pytest.fixture(scope="module")
+def brief_runs():
+    """Nothing is left out: some networks here are refused by the check before the first step."""
+
+
 # Calls, names and settings of the Python interface, which a user of the command line cannot type.
 PYTHON = re.compile(r"\w\(|\bprivet\.\w|\bPlan\b|\bTraining\b|=(True|None)\b")
 

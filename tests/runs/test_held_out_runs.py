@@ -19,6 +19,7 @@ from privet.runs.verification import verify
 from privet.training.loop import Loop
 
 ROWS, HELD_OUT = 200, 40
+pytestmark = pytest.mark.usefixtures("brief_runs")
 
 
 @pytest.fixture
