@@ -104,33 +104,29 @@ def test_arrays_of_objects_are_not_unpickled(image_model, tmp_path):
     assert not poisoned.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"format": 2}, "format is 2; it must be 1. A newer Privet may have written it: upgrade"),
-        ({"format": None}, "format is None"),
-        ({"format": "1"}, "format is '1'"),
-        ({"code": "import os"}, "made of the fields"),
-        ({"architecture": architecture("os.system", [13], 2)}, "name is 'os.system'"),
-        ({"architecture": architecture("mlp", [13], 2, {"width": 2**30})}, "absent|shape"),
-        ({"architecture": architecture("mlp", [13], 2, {"width": -1})}, "width is -1"),
-        ({"architecture": architecture("mlp", [13], 2, {"weights": "x"})}, "option is 'weights'"),
-        ({"architecture": architecture("logistic", [13], 2)}, "hidden1.bias"),
-        ({"architecture": architecture("mlp", [14], 2)}, "the width of the schema"),
-        ({"architecture": architecture("mlp", 13, 2)}, "not iterable"),
-        ({"architecture": architecture("mlp", [13], 3)}, "outputs is 3"),
-        ({"architecture": "mlp"}, "of another kind"),
-        ({"task": {"kind": "Number", "lower": 0, "upper": 1}}, "task.kind is 'Number'"),
-        ({"task": {"kind": "Classification", "classes": ["a", "b"]}}, "the target of the schema"),
-        ({"schema": {"kind": "Flat", "bound": 1}}, "schema.kind is 'Flat'"),
-        ({"schema": 1}, "schema"),
-        ({"preprocessing": {"kind": "eval"}}, "preprocessing is 'eval'"),
-        ({"guarantee": {"epsilon": "low"}}, "GuaranteeSummary"),
-        ({"weights": "0" * 64}, "SHA-256 is not the one in model.json"),
-        ({"weights": "model.pt"}, "a SHA-256"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"format": 2}, "format is 2; it must be 1. A newer Privet may have written it: upgrade"),
+    ({"format": None}, "format is None"),
+    ({"format": "1"}, "format is '1'"),
+    ({"code": "import os"}, "made of the fields"),
+    ({"architecture": architecture("os.system", [13], 2)}, "name is 'os.system'"),
+    ({"architecture": architecture("mlp", [13], 2, {"width": 2**30})}, "absent|shape"),
+    ({"architecture": architecture("mlp", [13], 2, {"width": -1})}, "width is -1"),
+    ({"architecture": architecture("mlp", [13], 2, {"weights": "x"})}, "option is 'weights'"),
+    ({"architecture": architecture("logistic", [13], 2)}, "hidden1.bias"),
+    ({"architecture": architecture("mlp", [14], 2)}, "the width of the schema"),
+    ({"architecture": architecture("mlp", 13, 2)}, "not iterable"),
+    ({"architecture": architecture("mlp", [13], 3)}, "outputs is 3"),
+    ({"architecture": "mlp"}, "of another kind"),
+    ({"task": {"kind": "Number", "lower": 0, "upper": 1}}, "task.kind is 'Number'"),
+    ({"task": {"kind": "Classification", "classes": ["a", "b"]}}, "the target of the schema"),
+    ({"schema": {"kind": "Flat", "bound": 1}}, "schema.kind is 'Flat'"),
+    ({"schema": 1}, "schema"),
+    ({"preprocessing": {"kind": "eval"}}, "preprocessing is 'eval'"),
+    ({"guarantee": {"epsilon": "low"}}, "GuaranteeSummary"),
+    ({"weights": "0" * 64}, "SHA-256 is not the one in model.json"),
+    ({"weights": "model.pt"}, "a SHA-256"),
+], ids=str)  # fmt: skip
 def test_other_descriptions_are_refused(table_model, changes, message):
     rewrite(table_model, **changes)
     with pytest.raises(InvalidArgumentError, match=message):

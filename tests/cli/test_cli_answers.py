@@ -88,14 +88,11 @@ def test_epsilon_without_noise_is_explained(capsys):
     assert {row["epsilon"] for row in found["comparison"]} == {"inf"}
 
 
-@pytest.mark.parametrize(
-    ("sampling", "covering"),
-    [
-        ("poisson", "pld rdp moments strong basic edgeworth gdp"),
-        ("fixed-size --adjacency replace-one", "pld rdp"),
-        ("truncated-poisson", "pld"),
-    ],
-)
+@pytest.mark.parametrize(("sampling", "covering"), [
+    ("poisson", "pld rdp moments strong basic edgeworth gdp"),
+    ("fixed-size --adjacency replace-one", "pld rdp"),
+    ("truncated-poisson", "pld"),
+])  # fmt: skip
 def test_every_accountant_answers_or_gives_a_reason(capsys, sampling, covering):
     command = f"{SMALL} --sampling {sampling}"
     rows = values(capsys, f"{command} --compare")["comparison"]

@@ -72,13 +72,10 @@ def test_a_released_accuracy_is_a_share():
     assert accuracy.with_interval.replace("\N{NO-BREAK SPACE}", " ") == "90.00 % (80.00 to 95.00 %)"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"plan": {"schema": {"task": {"kind": "Classification", "classes": ["<=50K", ">50K"]}}}},
-        {"run": {"classes": "<=50K,>50K"}},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"plan": {"schema": {"task": {"kind": "Classification", "classes": ["<=50K", ">50K"]}}}},
+    {"run": {"classes": "<=50K,>50K"}},
+])  # fmt: skip
 def test_classes_have_their_public_names(write_run, changes):
     found = {"accuracy": 0.75, "confusion": [[2, 1], [0, 1]], "examples": 4}
     source = read_page(write_run(evaluation=found, **changes))

@@ -110,15 +110,12 @@ def killed(source, directory, where, monkeypatch, plan=None):
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("where", "paid", "known"),
-    [
-        ("before payment", False, True),
-        ("after payment", True, False),
-        ("after drawing", True, False),
-        ("after recording", True, True),
-    ],
-)
+@pytest.mark.parametrize(("where", "paid", "known"), [
+    ("before payment", False, True),
+    ("after payment", True, False),
+    ("after drawing", True, False),
+    ("after recording", True, True),
+])  # fmt: skip
 def test_a_killed_run_resumes_and_never_draws_what_was_paid_for_again(source, tmp_path, monkeypatch, where, paid, known):
     run = tmp_path / "run"
     assert killed(source, run, where, monkeypatch)

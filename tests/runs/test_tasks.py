@@ -138,15 +138,12 @@ def test_priors_that_are_none_are_refused(priors):
         normalise_priors(priors)
 
 
-@pytest.mark.parametrize(
-    ("data", "options"),
-    [
-        (of([0, 1], 2), {"priors": (0.2, 0.3, 0.5)}),
-        (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"priors": (0.5, 0.5)}),
-        (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"counted": True}),
-        (of([0, 1], 2), {"priors": (0.5, 0.5), "counted": True}),
-    ],
-)
+@pytest.mark.parametrize(("data", "options"), [
+    (of([0, 1], 2), {"priors": (0.2, 0.3, 0.5)}),
+    (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"priors": (0.5, 0.5)}),
+    (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"counted": True}),
+    (of([0, 1], 2), {"priors": (0.5, 0.5), "counted": True}),
+])  # fmt: skip
 def test_priors_that_do_not_fit_the_target_are_refused(data, options):
     with pytest.raises(InvalidArgumentError, match="class_priors"):
         task_of(data, **options)

@@ -128,16 +128,13 @@ def test_the_bytes_match_the_format_description():
     assert encode_idx(np.array([[7, 8]], dtype=np.uint8)) == bytes((0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2, 7, 8))
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "not an IDX file"),
-        (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00\x00\x00\x00", "not an IDX file of unsigned bytes"),
-        (b"\x00\x00\x08\x02\x00\x00", "truncated"),
-        (b"\x00\x00\x08\x01\x00\x00\x00\x03\x01\x02", "gives the shape"),
-        (b"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "gives the shape"),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), [
+    (b"", "not an IDX file"),
+    (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00\x00\x00\x00", "not an IDX file of unsigned bytes"),
+    (b"\x00\x00\x08\x02\x00\x00", "truncated"),
+    (b"\x00\x00\x08\x01\x00\x00\x00\x03\x01\x02", "gives the shape"),
+    (b"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "gives the shape"),
+])  # fmt: skip
 def test_invalid_idx_files_are_refused(content, reason):
     with pytest.raises(ValueError, match=reason):
         decode_idx(content)
