@@ -373,7 +373,6 @@ def test_equal_plans_are_calibrated_once(monkeypatch):
 
 
 def test_frames_are_read_by_name_and_a_schema_reads_categories():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [20.0, 40.0, None] * 40, "job": ["own", "state", "?"] * 40, "id": range(120)})
     labels = ["yes", "no", "no"] * 40
     columns = (("age", tables.Number(0, 100)), ("job", tables.Category(("own", "state"))))
