@@ -213,7 +213,7 @@ CASES = {
         "--out run": "--user-cap is None"
     },
     "train --data {inputs}/private.csv --schema {inputs}/users.toml --epsilon 8 --user-cap 2 --out run": {
-        "--views 2 --augment flip": "augment is",
+        "--views 2 --augment flip": "augment is"
     },
     "fit --data digits --epsilon 1 --out run": {
         "--noise-multiplier 2": "Choose one of the two",

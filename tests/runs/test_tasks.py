@@ -14,14 +14,7 @@ from torch.utils.data import TensorDataset
 from privet import Plan, Training, clipping, models, noise, runs, sampling
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.runs.tasks import (
-    AdjustedCrossEntropy,
-    normalise_priors,
-    number_features,
-    scale_targets,
-    squared_error,
-    task_of,
-)
+from privet.runs.tasks import AdjustedCrossEntropy, normalise_priors, number_features, scale_targets, squared_error, task_of
 from privet.tables import Boolean, Category, Classification, Number, Schema
 from rounding import assert_equal_up_to_rounding
 

@@ -17,13 +17,7 @@ from rounding import assert_equal_up_to_rounding
 def test_the_tensors_are_normalised_images_and_labels():
     data = published.load(tiny.image_set(lambda: tiny.ARRAYS))
     inputs, labels = data.train.tensors
-    assert (data.name, data.classes, data.input_shape, len(data.train), len(data.test)) == (
-        "tiny",
-        10,
-        (1, 28, 28),
-        4,
-        2,
-    )
+    assert (data.name, data.classes, data.input_shape, len(data.train), len(data.test)) == ("tiny", 10, (1, 28, 28), 4, 2)
     assert (inputs.dtype, labels.dtype) == (torch.float32, torch.int64)
     expected = (torch.from_numpy(tiny.ARRAYS.x_train.copy())[:, None] / 255 - 0.1307) / 0.3081
     assert_equal_up_to_rounding(inputs, expected)
