@@ -57,6 +57,15 @@ def kinds_kept() -> Iterator[None]:
     PARTS.update(before)
 
 
+@pytest.fixture(scope="module")
+def brief_runs() -> Iterator[None]:
+    """Leave out of runs what takes longer than their training: the check of networks that can be trained, and most resamples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("privet.runs.run.RESAMPLES", 20)
+        patch.setattr("privet.training.preflight.probe", lambda *_, method, **__: "ghost" if method == "auto" else method)
+        yield
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
     """Let the garbage collector skip what is older than a test: a scan of a million objects takes 0.3 s."""

@@ -25,9 +25,7 @@ def recipe(**changes):
         "arms": (
             Arm("flat", {"plan": {"clipping": clipping.Flat(0.6)}}, {"accuracy": 0.25}, {"bound": 0.6, "rule": "flat"}),
             Arm(
-                "normalised",
-                {"plan": {"clipping": clipping.Normalize(0.3)}, "momentum": 0.5},
-                at={"bound": 0.3, "rule": "other"},
+                "normalised", {"plan": {"clipping": clipping.Normalize(0.3)}, "momentum": 0.5}, at={"bound": 0.3, "rule": "other"}
             ),
         ),
         "metrics": ("accuracy", "negative_log_likelihood"),

@@ -39,31 +39,28 @@ def claim(**changes):
 LOW, HIGH = (0.80, 0.81, 0.79, 0.80), (0.90, 0.91, 0.89, 0.90)
 
 
-@pytest.mark.parametrize(
-    ("changes", "a", "b", "expected"),
-    [
-        ({}, HIGH, LOW, "reproduced"),
-        ({}, LOW, HIGH, "contradicted"),
-        ({}, LOW, LOW, "not"),
-        ({}, (0.70, 0.95), (0.69, 0.90), "not"),  # in the claimed direction, but within the noise
-        ({"size": 0.10}, HIGH, LOW, "reproduced"),
-        ({"size": 0.18}, HIGH, LOW, "reproduced"),  # a little more than half
-        ({"size": 0.50}, HIGH, LOW, "half"),
-        ({"size": 0.50}, LOW, HIGH, "contradicted"),
-        ({"direction": "lower"}, LOW, HIGH, "reproduced"),
-        ({"direction": "lower"}, HIGH, LOW, "contradicted"),
-        ({"direction": "lower", "size": 0.50}, LOW, HIGH, "half"),
-        ({"direction": "not higher"}, HIGH, LOW, "contradicted"),
-        ({"direction": "not higher"}, LOW, HIGH, "reproduced"),
-        ({"direction": "not higher"}, LOW, LOW, "reproduced"),
-        ({"direction": "not lower"}, LOW, HIGH, "contradicted"),
-        ({"baseline": 0.85}, HIGH, LOW, "reproduced"),
-        ({"baseline": 0.95}, HIGH, LOW, "contradicted"),
-        ({"baseline": 0.901}, HIGH, LOW, "not"),
-        ({}, (0.9, 0.9), (0.8, 0.8), "reproduced"),  # no spread at all, as of an ε
-        ({}, (math.nan, 0.9), LOW, "not"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "a", "b", "expected"), [
+    ({}, HIGH, LOW, "reproduced"),
+    ({}, LOW, HIGH, "contradicted"),
+    ({}, LOW, LOW, "not"),
+    ({}, (0.70, 0.95), (0.69, 0.90), "not"),  # in the claimed direction, but within the noise
+    ({"size": 0.10}, HIGH, LOW, "reproduced"),
+    ({"size": 0.18}, HIGH, LOW, "reproduced"),  # a little more than half
+    ({"size": 0.50}, HIGH, LOW, "half"),
+    ({"size": 0.50}, LOW, HIGH, "contradicted"),
+    ({"direction": "lower"}, LOW, HIGH, "reproduced"),
+    ({"direction": "lower"}, HIGH, LOW, "contradicted"),
+    ({"direction": "lower", "size": 0.50}, LOW, HIGH, "half"),
+    ({"direction": "not higher"}, HIGH, LOW, "contradicted"),
+    ({"direction": "not higher"}, LOW, HIGH, "reproduced"),
+    ({"direction": "not higher"}, LOW, LOW, "reproduced"),
+    ({"direction": "not lower"}, LOW, HIGH, "contradicted"),
+    ({"baseline": 0.85}, HIGH, LOW, "reproduced"),
+    ({"baseline": 0.95}, HIGH, LOW, "contradicted"),
+    ({"baseline": 0.901}, HIGH, LOW, "not"),
+    ({}, (0.9, 0.9), (0.8, 0.8), "reproduced"),  # no spread at all, as of an ε
+    ({}, (math.nan, 0.9), LOW, "not"),
+])  # fmt: skip
 def test_the_verdict_follows_from_direction_and_size(changes, a, b, expected):
     assert judge(claim(**changes), runs(a=a, b=b)).verdict == expected
 
@@ -82,13 +79,10 @@ def test_a_difference_is_compared_with_another():
     assert judge(grows, runs(a=LOW, b=LOW, c=HIGH, d=LOW)).verdict == "contradicted"
 
 
-@pytest.mark.parametrize(
-    ("direction", "held", "expected"),
-    [
-        ("always", (1, 1, 1), "reproduced"), ("always", (1, 0, 1), "contradicted"), ("not always", (1, 0, 1), "reproduced"),
-        ("not always", (1, 1, 1), "not"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("direction", "held", "expected"), [
+    ("always", (1, 1, 1), "reproduced"), ("always", (1, 0, 1), "contradicted"), ("not always", (1, 0, 1), "reproduced"),
+    ("not always", (1, 1, 1), "not"),
+])  # fmt: skip
 def test_a_guarantee_must_hold_in_every_run_and_what_is_none_must_fail_in_one(direction, held, expected):
     assert judge(Claim("it holds", "accuracy", "a", direction), runs(a=held)).verdict == expected
 
@@ -123,32 +117,26 @@ def test_an_ordinary_interval_covers_the_truth_as_often_as_it_says():
     assert 0.93 < covered / len(draws) < 0.975
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "expected"),
-    [
-        (["reproduced"] * 3, "reproduced"), (["reproduced", "contradicted"], "half"), (["half", "not"], "half"),
-        (["contradicted", "not"], "contradicted"), (["contradicted", "not", "not"], "not"), (["not"], "not"),
-        ([], None), (["reproduced", None], None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("verdicts", "expected"), [
+    (["reproduced"] * 3, "reproduced"), (["reproduced", "contradicted"], "half"), (["half", "not"], "half"),
+    (["contradicted", "not"], "contradicted"), (["contradicted", "not", "not"], "not"), (["not"], "not"),
+    ([], None), (["reproduced", None], None),
+])  # fmt: skip
 def test_a_row_sums_its_claims_up(verdicts, expected):
     assert overall(verdicts) == expected
 
 
-@pytest.mark.parametrize(
-    ("made", "message"),
-    [
-        (lambda: claim(direction="better"), "claim.direction is 'better'"),
-        (lambda: claim(size=0.0), "claim.size is 0"),
-        (lambda: claim(baseline=None), "claim.baseline is None"),
-        (lambda: Claim("it holds", "accuracy", "a", "always", "b"), "claim.baseline is 'b'"),
-        (lambda: small.recipe(claims=(claim(),)), "claim.arm is 'a'"),
-        (lambda: small.recipe(claims=(claim(arm="flat", baseline="normalised", metric="brier"),)), "claim.metric is 'brier'"),
-        (lambda: small.recipe(published=(PublishedNumber(0.9, "", 1.0, "", "round"),)), "published.arm is 'round'"),
-        (lambda: small.recipe(published=(PublishedNumber(0.9, "", 1.0, "", "flat", "brier"),)), "published.metric is 'brier'"),
-        (lambda: PublishedNumber(0.9, "", -1.0, "", "flat"), "published.epsilon is -1"),
-    ],
-)
+@pytest.mark.parametrize(("made", "message"), [
+    (lambda: claim(direction="better"), "claim.direction is 'better'"),
+    (lambda: claim(size=0.0), "claim.size is 0"),
+    (lambda: claim(baseline=None), "claim.baseline is None"),
+    (lambda: Claim("it holds", "accuracy", "a", "always", "b"), "claim.baseline is 'b'"),
+    (lambda: small.recipe(claims=(claim(),)), "claim.arm is 'a'"),
+    (lambda: small.recipe(claims=(claim(arm="flat", baseline="normalised", metric="brier"),)), "claim.metric is 'brier'"),
+    (lambda: small.recipe(published=(PublishedNumber(0.9, "", 1.0, "", "round"),)), "published.arm is 'round'"),
+    (lambda: small.recipe(published=(PublishedNumber(0.9, "", 1.0, "", "flat", "brier"),)), "published.metric is 'brier'"),
+    (lambda: PublishedNumber(0.9, "", -1.0, "", "flat"), "published.epsilon is -1"),
+])  # fmt: skip
 def test_impossible_claims_are_refused(made, message):
     with pytest.raises(InvalidArgumentError, match=message):
         made()

@@ -139,41 +139,38 @@ def test_a_recipe_that_is_not_there_is_answered(name):
         find(name)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": 0}, "seeds is 0"),
-        ({"points": 0}, "points is 0"),
-        ({"examples": 1}, "examples is 1"),
-        ({"arms": ()}, "at least one of each"),
-        ({"metrics": ()}, "at least one of each"),
-        ({"trial": 1.5}, r"trial is 1.5; it must be in \(0, 1\]"),
-        ({"metrics": ("negative_log_likelihood",), "charts": (), "tuned": True}, "led by 'accuracy'"),
-        ({"arms": (Arm("one", {"features": "wavelets"}),)}, "features is 'wavelets'"),
-        ({"arms": (Arm("one", {"epsilon": -1.0}),)}, "epsilon is -1"),
-        ({"arms": (Arm("one", {"optimizer": "lion"}),)}, "optimizer is 'lion'"),
-        ({"data": None}, "data is None"),
-        ({"studies": ("colours",)}, "study is 'colours'"),
-        ({"studies": ("similarity",), "study_epochs": 0.0}, "study_epochs is 0"),
-        ({"studies": ("similarity",), "charts": (Chart("one", "trace", "mean_weight"),)}, "chart.metric is 'mean_weight'"),
-        ({"charts": (Chart("one", "histogram", "noised_similarity"),)}, "chart.metric is 'noised_similarity'"),
-        (
-            {"studies": ("norms",), "arms": (Arm("one", {"plan": {"clipping": AdaptiveQuantile(Flat(0.5), quantile=0.5)}}),)},
-            "studies is 'one'; it must be of arms whose rule does not adapt",
-        ),
-        (
-            {"metrics": ("accuracy", "time_ratio"), "charts": (Chart("one", "curve", "time_ratio"),)},
-            "chart.metric is 'time_ratio'",
-        ),
-        ({"new_studies": ("colours",)}, "study is 'colours'"),
-        (
-            {"studies": ("norms",), "charts": (Chart("one", "histogram", "norm", against="round"),)},
-            "chart.against is 'round'",
-        ),
-        ({"arms": (Arm("one", {"rate_schedule": 0.5}),)}, "rate_schedule is 0.5"),
-        ({"arms": (Arm("one", {"rate_schedule": {"kind": "Cosine"}}),)}, "rate_schedule.kind is 'Cosine'"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"seeds": 0}, "seeds is 0"),
+    ({"points": 0}, "points is 0"),
+    ({"examples": 1}, "examples is 1"),
+    ({"arms": ()}, "at least one of each"),
+    ({"metrics": ()}, "at least one of each"),
+    ({"trial": 1.5}, r"trial is 1.5; it must be in \(0, 1\]"),
+    ({"metrics": ("negative_log_likelihood",), "charts": (), "tuned": True}, "led by 'accuracy'"),
+    ({"arms": (Arm("one", {"features": "wavelets"}),)}, "features is 'wavelets'"),
+    ({"arms": (Arm("one", {"epsilon": -1.0}),)}, "epsilon is -1"),
+    ({"arms": (Arm("one", {"optimizer": "lion"}),)}, "optimizer is 'lion'"),
+    ({"data": None}, "data is None"),
+    ({"studies": ("colours",)}, "study is 'colours'"),
+    ({"studies": ("similarity",), "study_epochs": 0.0}, "study_epochs is 0"),
+    ({"studies": ("similarity",), "charts": (Chart("one", "trace", "mean_weight"),)}, "chart.metric is 'mean_weight'"),
+    ({"charts": (Chart("one", "histogram", "noised_similarity"),)}, "chart.metric is 'noised_similarity'"),
+    (
+        {"studies": ("norms",), "arms": (Arm("one", {"plan": {"clipping": AdaptiveQuantile(Flat(0.5), quantile=0.5)}}),)},
+        "studies is 'one'; it must be of arms whose rule does not adapt",
+    ),
+    (
+        {"metrics": ("accuracy", "time_ratio"), "charts": (Chart("one", "curve", "time_ratio"),)},
+        "chart.metric is 'time_ratio'",
+    ),
+    ({"new_studies": ("colours",)}, "study is 'colours'"),
+    (
+        {"studies": ("norms",), "charts": (Chart("one", "histogram", "norm", against="round"),)},
+        "chart.against is 'round'",
+    ),
+    ({"arms": (Arm("one", {"rate_schedule": 0.5}),)}, "rate_schedule is 0.5"),
+    ({"arms": (Arm("one", {"rate_schedule": {"kind": "Cosine"}}),)}, "rate_schedule.kind is 'Cosine'"),
+])  # fmt: skip
 def test_impossible_values_are_refused_when_the_recipe_is_made(changes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         small.recipe(**changes)

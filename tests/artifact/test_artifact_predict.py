@@ -115,21 +115,17 @@ def test_raw_pixels_are_scaled_as_in_training(image_model):
     assert np.array_equal(model.predict_proba(images), model.predict_proba(images[:, np.newaxis].astype(np.int64)))
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (np.zeros((2, 16, 16)), "array of float64.*whole number from 0 to 16.*encoded=True"),
-        (np.zeros((2, 15, 16), dtype=np.uint8), r"shape \(2, 15, 16\).*\(N, 1, 16, 16\)"),
-        (np.zeros((16,), dtype=np.uint8), "first dimension"),
-        (np.zeros((0, 16, 16), dtype=np.uint8), r"shape \(0, 16, 16\)"),
-        (np.full((2, 16, 16), 17, dtype=np.uint8), r"2 rows do not fit the model: row 1, entry \(0, 0\): 17 is not a whole"),
-        (np.array(["a", "b"]), "array of <U1"),
-        ({"age": [1]}, "rows is 'dict'"),
-        ("rows.csv", "ends in .npz or .npy"),
-        ("missing.npz", "rows is 'missing.npz'.*does not exist"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("rows", "message"), [
+    (np.zeros((2, 16, 16)), "array of float64.*whole number from 0 to 16.*encoded=True"),
+    (np.zeros((2, 15, 16), dtype=np.uint8), r"shape \(2, 15, 16\).*\(N, 1, 16, 16\)"),
+    (np.zeros((16,), dtype=np.uint8), "first dimension"),
+    (np.zeros((0, 16, 16), dtype=np.uint8), r"shape \(0, 16, 16\)"),
+    (np.full((2, 16, 16), 17, dtype=np.uint8), r"2 rows do not fit the model: row 1, entry \(0, 0\): 17 is not a whole"),
+    (np.array(["a", "b"]), "array of <U1"),
+    ({"age": [1]}, "rows is 'dict'"),
+    ("rows.csv", "ends in .npz or .npy"),
+    ("missing.npz", "rows is 'missing.npz'.*does not exist"),
+], ids=str)  # fmt: skip
 def test_other_arrays_are_refused(image_model, rows, message):
     with pytest.raises((InvalidArgumentError, MisfitError), match=message):
         privet.load(image_model).predict(rows)

@@ -14,7 +14,7 @@ WRITE = run.report.write
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_report():
+def no_report(brief_runs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run.report, "write", lambda directory: None)
         yield

@@ -47,13 +47,10 @@ def test_plan_json_repeats_a_run_with_every_option(capsys, tmp_path):
         assert option[0] in refused(capsys, "train", *words)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("options.toml", 'data = "digits"\nmodel = "logistic"\nsteps = 3\nnoise-multiplier = 1.5\nclipping = "psac"\n'),
-        ("options.json", '{"data": "digits", "model": "logistic", "steps": 3, "noise_multiplier": 1.5, "clipping": "psac"}'),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("options.toml", 'data = "digits"\nmodel = "logistic"\nsteps = 3\nnoise-multiplier = 1.5\nclipping = "psac"\n'),
+    ("options.json", '{"data": "digits", "model": "logistic", "steps": 3, "noise_multiplier": 1.5, "clipping": "psac"}'),
+])  # fmt: skip
 def test_a_file_replaces_options_and_the_command_line_overrides_it(prepared, tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
     _, plan = prepared("--config", tmp_path / name, "--steps", 2, "--quiet")

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from asked import ask, plan_in, succeed, told
+from asked import plan_in, succeed, told
 
 from privet.ledger import read_history
 
@@ -105,22 +105,3 @@ def test_public_priors_and_paid_counts_train(capsys, folder):
     assert "Class counts: before the first step" in statement
     history, _, _ = read_history(folder / "1" / "ledger")
     assert len(history.answers["class counts"]) == 2
-
-
-def test_a_budget_pays_for_the_result_too(capsys, folder):
-    options = ("--epsilon", 4, "--delta", 1e-5, "--examples", ROWS)
-    succeed(capsys, "budget", "create", folder / "budget", *options)
-    words = on_table(folder, "good", *HELD_OUT, "--budget", folder / "budget")
-    train(capsys, *words)
-    assert "the budget" in ask(capsys, "train", *words, "--out", folder / "another")[2]
-    assert not (folder / "another" / "ledger").exists()
-
-
-def test_a_run_that_is_interrupted_resumes_with_a_single_release(capsys, interrupt_once, folder):
-    interrupt_once(2)
-    assert ask(capsys, "train", *on_table(folder, "good", *HELD_OUT, "--quiet"))[0] == 130
-    train(capsys, "--resume", folder / "run")
-    ledger = folder / "run" / "ledger"
-    history, _, _ = read_history(ledger)
-    assert list(history.queries) == list(history.answers) == ["holdout"]
-    assert ledger.read_bytes().count(b'"record": "query"') == 1

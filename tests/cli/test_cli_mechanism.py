@@ -26,20 +26,16 @@ def plain(inputs):
     return ("--data", inputs / "plain.npz", "--classes", 3, "--model", "logistic", *QUICK)
 
 
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ("", Flat(1.0)),
-        ("--clipping normalize --bound 0.2", Normalize(0.2)),
-        ("--clipping psac --stability 1e-3", PSAC(1.0, stability=1e-3)),
-        ("--clipping psasc --bound 0.3 --scale 0.9 --stability 1e-4", PSASC(0.3, scale=0.9, stability=1e-4)),
-        ("--clipping global --bound 0.5 --cutoff 4", Global(0.5, cutoff=4.0)),
-        ("--clipping psasc --style parameter", Layerwise(PSASC(1.0), by="parameter")),
-        ("--style module --adaptive-quantile 0.7", AdaptiveQuantile(Layerwise(Flat(1.0), by="module"), quantile=0.7)),
-        ("--clipping automatic --adaptive-quantile 0.2", AdaptiveQuantile(Automatic(1.0), quantile=0.2)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "rule"), [
+    ("", Flat(1.0)),
+    ("--clipping normalize --bound 0.2", Normalize(0.2)),
+    ("--clipping psac --stability 1e-3", PSAC(1.0, stability=1e-3)),
+    ("--clipping psasc --bound 0.3 --scale 0.9 --stability 1e-4", PSASC(0.3, scale=0.9, stability=1e-4)),
+    ("--clipping global --bound 0.5 --cutoff 4", Global(0.5, cutoff=4.0)),
+    ("--clipping psasc --style parameter", Layerwise(PSASC(1.0), by="parameter")),
+    ("--style module --adaptive-quantile 0.7", AdaptiveQuantile(Layerwise(Flat(1.0), by="module"), quantile=0.7)),
+    ("--clipping automatic --adaptive-quantile 0.2", AdaptiveQuantile(Automatic(1.0), quantile=0.2)),
+], ids=str)  # fmt: skip
 def test_every_rule_and_style_has_a_name(prepared, options, rule):
     assert prepared(*DIGITS, "--epsilon", 8, "--steps", 2, *options.split())[1].clipping == rule
 
@@ -83,14 +79,11 @@ def test_made_up_images_are_on_the_scale_of_the_pixels_with_labels_of_the_classe
         load_public(rule(DEAD_LEAVES), type(data)(**{**vars(data), "pixel_range": None}))
 
 
-@pytest.mark.parametrize(
-    ("options", "kind", "sampling"),
-    [
-        (["--noise", "banded", "--bands", 4], noise.Banded, CyclicPoisson),
-        (["--noise", "buffered", "--buffers", 2, "--sampling", "fixed-order"], noise.BufferedToeplitz, FixedOrder),
-        (["--noise", "tree", "--sampling", "balls-in-bins"], noise.Tree, BallsInBins),
-    ],
-)
+@pytest.mark.parametrize(("options", "kind", "sampling"), [
+    (["--noise", "banded", "--bands", 4], noise.Banded, CyclicPoisson),
+    (["--noise", "buffered", "--buffers", 2, "--sampling", "fixed-order"], noise.BufferedToeplitz, FixedOrder),
+    (["--noise", "tree", "--sampling", "balls-in-bins"], noise.Tree, BallsInBins),
+])  # fmt: skip
 def test_options_describe_the_noise_and_its_sampling(plain, prepared, options, kind, sampling):
     _, plan = prepared(*plain, *options)
     assert (type(plan.noise), type(plan.sampling)) == (kind, sampling)

@@ -48,18 +48,15 @@ def test_a_noise_table_gives_the_noise(prepared, tmp_path):
     assert plan.clipping == AdaptiveQuantile(Flat(1.0), quantile=0.3, learning_rate=0.1)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("constant", schedules.Constant()),
-        ("linear", schedules.Linear()),
-        ("linear:2000", schedules.Linear(over=2000)),
-        ("geometric", schedules.Geometric()),
-        ("geometric:0.01", schedules.Geometric(0.01)),
-        ("piecewise:1@0.95,200", schedules.Piecewise((1.0, 200.0), (0.95,))),
-        ("piecewise:1@0.2,2@0.5,4", schedules.Piecewise((1.0, 2.0, 4.0), (0.2, 0.5))),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("constant", schedules.Constant()),
+    ("linear", schedules.Linear()),
+    ("linear:2000", schedules.Linear(over=2000)),
+    ("geometric", schedules.Geometric()),
+    ("geometric:0.01", schedules.Geometric(0.01)),
+    ("piecewise:1@0.95,200", schedules.Piecewise((1.0, 200.0), (0.95,))),
+    ("piecewise:1@0.2,2@0.5,4", schedules.Piecewise((1.0, 2.0, 4.0), (0.2, 0.5))),
+])  # fmt: skip
 def test_a_schedule_is_a_name_with_a_setting(text, expected):
     assert schedule(text) == expected
 

@@ -67,14 +67,10 @@ def test_a_number_is_predicted_in_its_units_and_released_results_are_on_the_card
     assert "| 40 held-out examples; released with noise, which the guarantee covers |" in card
 
 
-@pytest.mark.parametrize(
-    ("task", "measured"),
-    [
-        ('task = "classification"\nclasses = ["no", "yes"]', "accuracy"),
-        ('task = "regression"\nlower = 0\nupper = 1', "mean_squared_error"),
-    ],
-    ids=["classes", "number"],
-)
+@pytest.mark.parametrize(("task", "measured"), [
+    ('task = "classification"\nclasses = ["no", "yes"]', "accuracy"),
+    ('task = "regression"\nlower = 0\nupper = 1', "mean_squared_error"),
+], ids=["classes", "number"])  # fmt: skip
 def test_predictions_of_the_test_file_have_the_accuracy_of_the_run(tmp_path, task, measured):
     (tmp_path / "schema.toml").write_text(
         f'[target]\ncolumn = "good"\n{task}\n\n[columns]\nage = {{ kind = "number", lower = 17, upper = 90 }}\n', encoding="utf-8"
@@ -175,20 +171,16 @@ def test_a_file_is_replaced_only_on_request_and_never_the_one_that_is_read(runs,
     assert (runs / "new.csv").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (
-            "age,work\n20,state\n140,circus\n",
-            "1 row does not fit the model: row 2, column 'age': '140' is not a number from",
-        ),
-        ("age\n20\n", "no column 'work'"),
-        ("age,work\n20,state\n20\n", "row 2: it has no values"),
-        ("", "people"),
-        ("age,work\n", "row"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("table", "message"), [
+    (
+        "age,work\n20,state\n140,circus\n",
+        "1 row does not fit the model: row 2, column 'age': '140' is not a number from",
+    ),
+    ("age\n20\n", "no column 'work'"),
+    ("age,work\n20,state\n20\n", "row 2: it has no values"),
+    ("", "people"),
+    ("age,work\n", "row"),
+], ids=str)  # fmt: skip
 def test_rows_that_do_not_fit_end_in_one_line_and_nothing_is_written(runs, tmp_path, capsys, table, message):
     (tmp_path / "people.csv").write_text(table, encoding="utf-8")
     assert run("predict", runs / "people", "--data", tmp_path / "people.csv", "--out", tmp_path / "found.csv") == 2
@@ -208,18 +200,14 @@ def test_misfits_become_what_the_schema_says_on_request(runs, tmp_path, capsys):
     assert (tmp_path / "old.out.csv").read_bytes() == (tmp_path / "fit.out.csv").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--data", "new.csv", "--out", "found.txt"], "--out is .*ends in .csv, .tsv, .parquet"),
-        (["--data", "new.csv", "--out", "."], "--out is"),
-        (["--data", "missing.csv", "--out", "found.csv"], "--data is .*missing.csv"),
-        (["--data", "mnist", "--out", "found.csv"], "--data is 'mnist'"),
-        (["--data", "new.csv", "--out", "found.csv", "--misfits", "guess"], "--misfits is 'guess'"),
-        (["--data", "new.csv", "--out", "found.csv", "--device", "abacus"], "abacus"),
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "message"), [
+    (["--data", "new.csv", "--out", "found.txt"], "--out is .*ends in .csv, .tsv, .parquet"),
+    (["--data", "new.csv", "--out", "."], "--out is"),
+    (["--data", "missing.csv", "--out", "found.csv"], "--data is .*missing.csv"),
+    (["--data", "mnist", "--out", "found.csv"], "--data is 'mnist'"),
+    (["--data", "new.csv", "--out", "found.csv", "--misfits", "guess"], "--misfits is 'guess'"),
+    (["--data", "new.csv", "--out", "found.csv", "--device", "abacus"], "abacus"),
+], ids=str)  # fmt: skip
 def test_other_requests_are_refused_in_one_line(runs, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.csv").write_text("age,work\n20,state\n", encoding="utf-8")

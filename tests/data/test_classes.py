@@ -6,34 +6,26 @@ from privet.errors import InvalidArgumentError
 from privet.tables.cells import to_cells
 
 
-@pytest.mark.parametrize(
-    ("classes", "names"),
-    [
-        (3, ("0", "1", "2")),
-        ("3", ("0", "1", "2")),
-        (" 2 ", ("0", "1")),
-        ("a,b", ("a", "b")),
-        ("a, b", ("a", "b")),
-        ('"a, b",c', ("a, b", "c")),
-        (["a", "b"], ("a", "b")),
-        ((5, 2.5), ("5", "2.5")),
-        ([np.int64(5), "x"], ("5", "x")),
-        ("1,0", ("1", "0")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("classes", "names"), [
+    (3, ("0", "1", "2")),
+    ("3", ("0", "1", "2")),
+    (" 2 ", ("0", "1")),
+    ("a,b", ("a", "b")),
+    ("a, b", ("a", "b")),
+    ('"a, b",c', ("a, b", "c")),
+    (["a", "b"], ("a", "b")),
+    ((5, 2.5), ("5", "2.5")),
+    ([np.int64(5), "x"], ("5", "x")),
+    ("1,0", ("1", "0")),
+], ids=str)  # fmt: skip
 def test_classes_are_a_number_or_their_names_in_order(classes, names):
     assert parse_classes(classes, "mine.npz").classes == names
 
 
-@pytest.mark.parametrize(
-    "classes",
-    [
-        0, 1, -3, 1001, True, 2.0, "1", "", "a", "a,,b", "a,a", "1,1.0", "99999999999999999999", '"a,b', [], ["a"], ["a", None],
-        ["a", ["b"]], [True, False], {"a": 1}, {"a", "b"}, np.arange(3), range(2000), b"ab", object(),
-    ],
-    ids=lambda classes: type(classes).__name__,
-)  # fmt: skip
+@pytest.mark.parametrize("classes", [
+    0, 1, -3, 1001, True, 2.0, "1", "", "a", "a,,b", "a,a", "1,1.0", "99999999999999999999", '"a,b', [], ["a"], ["a", None],
+    ["a", ["b"]], [True, False], {"a": 1}, {"a", "b"}, np.arange(3), range(2000), b"ab", object(),
+], ids=lambda classes: type(classes).__name__)  # fmt: skip
 def test_invalid_classes_are_refused(classes):
     with pytest.raises(InvalidArgumentError, match=r"^classes is"):
         parse_classes(classes, "mine.npz")

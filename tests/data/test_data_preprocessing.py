@@ -44,15 +44,11 @@ def test_another_number_of_columns_is_refused(shape):
         Standardised((1.0, -2.0), (0.5, 3.0))(np.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {}, {"kind": "eval"}, {"kind": "pixels", "white": 0}, {"kind": "pixels", "white": "16"}, {"kind": "pixels", "code": "x"},
-        {"kind": "standardised"}, {"kind": "standardised", "centre": [1.0], "spread": [1.0, 2.0]},
-        {"kind": "standardised", "centre": 1.0, "spread": [1.0]}, {"kind": "standardised", "centre": [1.0], "spread": [0.0]},
-    ],
-    ids=str,
-)  # fmt: skip
+@pytest.mark.parametrize("values", [
+    {}, {"kind": "eval"}, {"kind": "pixels", "white": 0}, {"kind": "pixels", "white": "16"}, {"kind": "pixels", "code": "x"},
+    {"kind": "standardised"}, {"kind": "standardised", "centre": [1.0], "spread": [1.0, 2.0]},
+    {"kind": "standardised", "centre": 1.0, "spread": [1.0]}, {"kind": "standardised", "centre": [1.0], "spread": [0.0]},
+], ids=str)  # fmt: skip
 def test_other_descriptions_are_refused(values):
     with pytest.raises(InvalidArgumentError):
         preprocessing_from_dict(values)

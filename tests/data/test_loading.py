@@ -29,18 +29,15 @@ def test_an_unknown_source_is_refused_with_the_known_ones(source):
         data.load(source)
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "culprit"),
-    [
-        ("mnist", {"target": "y"}, "target"),
-        ("digits", {"classes": 10}, "classes"),
-        ("digits", {"test": "mine.csv"}, "test"),
-        ("arrays.npz", {"classes": 2, "schema": "schema.toml"}, "schema"),
-        ("arrays.npz", {"classes": 2, "folder": "somewhere"}, "folder"),
-        ("mnist", {"user_column": "who"}, "user_column"),
-        ("rows.csv", {"schema": "schema.toml", "folder": "somewhere"}, "folder"),
-    ],
-)
+@pytest.mark.parametrize(("source", "options", "culprit"), [
+    ("mnist", {"target": "y"}, "target"),
+    ("digits", {"classes": 10}, "classes"),
+    ("digits", {"test": "mine.csv"}, "test"),
+    ("arrays.npz", {"classes": 2, "schema": "schema.toml"}, "schema"),
+    ("arrays.npz", {"classes": 2, "folder": "somewhere"}, "folder"),
+    ("mnist", {"user_column": "who"}, "user_column"),
+    ("rows.csv", {"schema": "schema.toml", "folder": "somewhere"}, "folder"),
+])  # fmt: skip
 def test_an_option_that_does_not_apply_is_refused(source, options, culprit):
     with pytest.raises(InvalidArgumentError, match=f"^{culprit} is .* it must be left out for '{source}'"):
         data.load(source, **options)

@@ -114,24 +114,21 @@ def test_table_survives_json_exactly():
     assert math.isnan(BinTable.from_dict(json.loads(json.dumps(diverged, allow_nan=False))).expected_error)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (lambda: tabulate([0.3], [1], equal_width(3)) + tabulate([0.3], [1], equal_width(4)), "edges"),
-        (lambda: tabulate([1.1], [1]), "confidence"),
-        (lambda: tabulate([-0.1], [1]), "confidence"),
-        (lambda: tabulate([0.5, 0.5], [1]), "hits"),
-        (lambda: tabulate([[0.5]], [[1]]), "one dimension"),
-        (lambda: tabulate([0.5], [1], [0, 0.5, 0.5, 1]), "edges"),
-        (lambda: tabulate([0.5], [1], [0.1, 1]), "edges"),
-        (lambda: top_label([0, 1], [0.5, 0.5]), "probabilities"),
-        (lambda: equal_width(0), "bins"),
-        (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "one entry per bin"),
-        (lambda: BinTable((0.0, 1.0), (1,), (2,), (0.5,)), "from 0 to the number of examples"),
-        (lambda: BinTable((0.0, 1.0), (1,), (-(10**400),), (0.5,)), "from 0 to the number of examples"),
-        (lambda: BinTable((0.0, 1.0), (10**400,), (10**400,), (0.5,)), "from 0 to the number of examples"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "words"), [
+    (lambda: tabulate([0.3], [1], equal_width(3)) + tabulate([0.3], [1], equal_width(4)), "edges"),
+    (lambda: tabulate([1.1], [1]), "confidence"),
+    (lambda: tabulate([-0.1], [1]), "confidence"),
+    (lambda: tabulate([0.5, 0.5], [1]), "hits"),
+    (lambda: tabulate([[0.5]], [[1]]), "one dimension"),
+    (lambda: tabulate([0.5], [1], [0, 0.5, 0.5, 1]), "edges"),
+    (lambda: tabulate([0.5], [1], [0.1, 1]), "edges"),
+    (lambda: top_label([0, 1], [0.5, 0.5]), "probabilities"),
+    (lambda: equal_width(0), "bins"),
+    (lambda: BinTable((0.0, 1.0), (1, 1), (1,), (0.5,)), "one entry per bin"),
+    (lambda: BinTable((0.0, 1.0), (1,), (2,), (0.5,)), "from 0 to the number of examples"),
+    (lambda: BinTable((0.0, 1.0), (1,), (-(10**400),), (0.5,)), "from 0 to the number of examples"),
+    (lambda: BinTable((0.0, 1.0), (10**400,), (10**400,), (0.5,)), "from 0 to the number of examples"),
+])  # fmt: skip
 def test_invalid_arguments_are_refused_by_name(wrong, words):
     with pytest.raises(InvalidArgumentError, match=words):
         wrong()

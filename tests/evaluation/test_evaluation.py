@@ -185,14 +185,11 @@ def test_evaluations_written_without_calibration_can_be_read():
     assert evaluation.brier is evaluation.calibration is evaluation.expected_calibration_error is None
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"examples": 4}, "sum of the confusion"),
-        ({"confusion": [[1, 1], [1]]}, "square"),
-        ({"accuracy": None}, "contains accuracy"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"examples": 4}, "sum of the confusion"),
+    ({"confusion": [[1, 1], [1]]}, "square"),
+    ({"accuracy": None}, "contains accuracy"),
+])  # fmt: skip
 def test_contradictory_or_incomplete_evaluation_is_refused(change, words):
     whole = Evaluation(accuracy=2 / 3, negative_log_likelihood=0.5, confusion=((1, 1), (0, 1)), examples=3).to_dict()
     values = {key: value for key, value in (whole | change).items() if value is not None}

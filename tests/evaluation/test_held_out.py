@@ -21,10 +21,7 @@ from privet.tables import Regression
 from privet.units import Users
 
 ANY = st.floats(width=32)
-SCORES = {
-    "classification": classification_scores(),
-    "regression": regression_scores(Regression(0.0, 10.0).decode, 10.0),
-}
+SCORES = {"classification": classification_scores(), "regression": regression_scores(Regression(0.0, 10.0).decode, 10.0)}
 
 
 def contributions(task, outputs, targets):

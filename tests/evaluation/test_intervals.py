@@ -44,8 +44,7 @@ def test_bias_of_the_calibration_error_is_corrected():
 
 
 @pytest.mark.parametrize(
-    ("columns", "options"),
-    [([[]], {}), ([[1.0], [1.0, 2.0]], {}), ([[1.0]], {"resamples": 1}), ([[1.0]], {"confidence": 1.0})],
+    ("columns", "options"), [([[]], {}), ([[1.0], [1.0, 2.0]], {}), ([[1.0]], {"resamples": 1}), ([[1.0]], {"confidence": 1.0})]
 )
 def test_arguments_outside_their_range_are_refused(columns, options):
     with pytest.raises(InvalidArgumentError):

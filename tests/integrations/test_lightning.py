@@ -86,15 +86,17 @@ def trainer(folder, **options):
 
 
 class StopAt(pl.Callback):
-    """Saves at one step and stops at a later one, as an interrupted program would."""
+    """Saves at one step and stops at a later one, as an interrupted program would, or fails."""
 
-    def __init__(self, saves, stops):
-        self.saves, self.stops = saves, stops
+    def __init__(self, saves, stops, fails=False):
+        self.saves, self.stops, self.fails = saves, stops, fails
 
     def on_train_batch_end(self, trainer, module, outputs, batch, index):
         if trainer.global_step == self.saves:
             trainer.save_checkpoint(f"{trainer.default_root_dir}/saved.ckpt")
         trainer.should_stop |= trainer.global_step == self.stops
+        if self.fails and trainer.should_stop:
+            raise RuntimeError("power cut")
 
 
 def rate(host):
@@ -226,23 +228,11 @@ def test_a_checkpoint_without_its_run_is_refused(tmp_path):
         trainer(tmp_path).fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
 
 
-class PowerCut(pl.Callback):
-    """Fails after step 6, whose checkpoint it has saved."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, index):
-        if trainer.global_step == 6:
-            trainer.save_checkpoint(self.path)
-            raise RuntimeError("power cut")
-
-
 @pytest.mark.parametrize("another", [False, True])
 def test_a_fit_that_was_interrupted_continues_with_the_same_or_another_module(tmp_path, another):
     first = Classifier().set_privacy(plan(), DATA, tmp_path / "run")
     with pytest.raises(RuntimeError, match="power cut"):
-        trainer(tmp_path, callbacks=[PowerCut(tmp_path / "saved.ckpt")]).fit(first)
+        trainer(tmp_path, callbacks=[StopAt(6, 6, fails=True)]).fit(first)
     assert first.private_training.steps_spent == 6
     second = Classifier().set_privacy(plan(), DATA, tmp_path / "run") if another else first
     host = trainer(tmp_path)

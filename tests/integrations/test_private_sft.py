@@ -302,18 +302,15 @@ def test_users_stay_with_their_rows_when_trl_shuffles(tmp_path):
     assert len(theirs) == 3
 
 
-@pytest.mark.parametrize(
-    ("given", "private_plan", "options", "named"),
-    [
-        ({"user_column": "whose"}, users_plan(8), {}, "user_column is 'whose'"),
-        ({"user_cap": None}, users_plan(8), {}, "user_cap is None"),
-        ({"user_cap": 0}, users_plan(8), {}, "user_cap is 0"),
-        ({}, users_plan(8), {"max_length": None}, r"SFTConfig\.max_length is None"),
-        ({"user_column": None, "user_cap": None}, users_plan(24), {}, "entries are of 'one example'"),
-        ({}, plan(examples=8), {}, "entries are of 'one user'"),
-        ({}, users_plan(9), {}, "'8 users'; it must be of exactly the plan's size, 9"),
-    ],
-)
+@pytest.mark.parametrize(("given", "private_plan", "options", "named"), [
+    ({"user_column": "whose"}, users_plan(8), {}, "user_column is 'whose'"),
+    ({"user_cap": None}, users_plan(8), {}, "user_cap is None"),
+    ({"user_cap": 0}, users_plan(8), {}, "user_cap is 0"),
+    ({}, users_plan(8), {"max_length": None}, r"SFTConfig\.max_length is None"),
+    ({"user_column": None, "user_cap": None}, users_plan(24), {}, "entries are of 'one example'"),
+    ({}, plan(examples=8), {}, "entries are of 'one user'"),
+    ({}, users_plan(9), {}, "'8 users'; it must be of exactly the plan's size, 9"),
+])  # fmt: skip
 def test_users_need_a_column_a_cap_a_public_length_and_a_plan_for_them(tmp_path, given, private_plan, options, named):
     with pytest.raises(InvalidArgumentError, match=named):
         trainer(tmp_path, given={"user_column": "who", "user_cap": 3, **given}, private_plan=private_plan, **options)

@@ -25,7 +25,7 @@ from privet.plan import Plan
 from privet.tables.cells import UNDECLARED, to_words
 from privet.tuning.defaults import choose_defaults
 
-pytestmark = pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")
+pytestmark = [pytest.mark.usefixtures("brief_runs"), pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")]
 
 QUICK = {"epsilon": 20.0, "delta": 1e-4, "feature_bounds": (0, 1), "steps": 5, "random_state": 0}
 # Checks that compare two fits on equal rows: they differ even with hardly any noise, which has no seed and must not have one.
@@ -106,23 +106,19 @@ def test_predictions_are_labels_of_the_type_that_was_given(classes):
     assert {*found.tolist()} <= {*classes}
 
 
-@pytest.mark.parametrize(
-    ("estimator", "name"),
-    [
-        (classifier(feature_bounds=None), "feature_bounds"),
-        (classifier(feature_bounds=(0, [1, 2])), "feature_bounds"),
-        (classifier(feature_bounds=(1, 0)), "feature_bounds of 'x0'"),
-        (classifier(feature_bounds={"x0": (0, 1)}), "feature_bounds"),
-        (classifier(classes=None), "classes"),
-        (classifier(classes=["one"]), "classes"),
-        (regressor(target_bounds=None), "target_bounds"),
-        (regressor(target_bounds=(0, math.inf)), "target_bounds"),
-        (classifier(model="linear"), "model"),
-        (regressor(model="logistic"), "model"),
-        (classifier(delta=0.1), "delta"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("estimator", "name"), [
+    (classifier(feature_bounds=None), "feature_bounds"),
+    (classifier(feature_bounds=(0, [1, 2])), "feature_bounds"),
+    (classifier(feature_bounds=(1, 0)), "feature_bounds of 'x0'"),
+    (classifier(feature_bounds={"x0": (0, 1)}), "feature_bounds"),
+    (classifier(classes=None), "classes"),
+    (classifier(classes=["one"]), "classes"),
+    (regressor(target_bounds=None), "target_bounds"),
+    (regressor(target_bounds=(0, math.inf)), "target_bounds"),
+    (classifier(model="linear"), "model"),
+    (regressor(model="logistic"), "model"),
+    (classifier(delta=0.1), "delta"),
+], ids=str)  # fmt: skip
 def test_a_missing_public_fact_or_a_wrong_setting_is_named_before_anything_is_spent(estimator, name):
     features, _ = rows()
     with pytest.raises(InvalidArgumentError, match=f"^{name} is "):
@@ -179,16 +175,13 @@ def test_a_complex_cell_counts_if_it_is_real_and_does_not_change_or_show_the_oth
 
 
 @pytest.mark.parametrize("make", [classifier, regressor])
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda features, target: (features.astype(complex), target),
-        lambda features, target: (features, target.astype(complex)),
-        lambda features, target: (features[:, 0], target),
-        lambda features, target: (features[:, 0].tolist(), target),
-        lambda features, target: ([*features[:-1].tolist(), [0.123]], target),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    lambda features, target: (features.astype(complex), target),
+    lambda features, target: (features, target.astype(complex)),
+    lambda features, target: (features[:, 0], target),
+    lambda features, target: (features[:, 0].tolist(), target),
+    lambda features, target: ([*features[:-1].tolist(), [0.123]], target),
+])  # fmt: skip
 def test_errors_about_types_and_shapes_do_not_show_rows(make, change):
     features = np.full((4, 3), 0.123)
     with pytest.raises(ValueError) as caught:
@@ -197,18 +190,14 @@ def test_errors_about_types_and_shapes_do_not_show_rows(make, change):
     assert "1.23" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("classes", "labels"),
-    [
-        ([0, 1], [False, True, True]),
-        (["0", "1"], [False, True, True]),
-        ([False, True], [0, 1, 1]),
-        ([False, True], [0.0, 1.0, 1.0]),
-        (["no", "yes"], [b"no", b"yes", b"yes"]),
-        ([b"no", b"yes"], [b"no", b"yes", b"yes"]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("classes", "labels"), [
+    ([0, 1], [False, True, True]),
+    (["0", "1"], [False, True, True]),
+    ([False, True], [0, 1, 1]),
+    ([False, True], [0.0, 1.0, 1.0]),
+    (["no", "yes"], [b"no", b"yes", b"yes"]),
+    ([b"no", b"yes"], [b"no", b"yes", b"yes"]),
+], ids=str)  # fmt: skip
 def test_booleans_are_numbers_and_bytes_are_text_among_labels(classes, labels):
     for given in (labels, np.array(labels), np.array(labels, dtype=object)):
         prepared = classifier(classes=classes).prepare(rows(3)[0], given)
@@ -384,7 +373,6 @@ def test_equal_plans_are_calibrated_once(monkeypatch):
 
 
 def test_frames_are_read_by_name_and_a_schema_reads_categories():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [20.0, 40.0, None] * 40, "job": ["own", "state", "?"] * 40, "id": range(120)})
     labels = ["yes", "no", "no"] * 40
     columns = (("age", tables.Number(0, 100)), ("job", tables.Category(("own", "state"))))
@@ -410,14 +398,11 @@ def test_a_schema_takes_the_place_of_bounds_and_classes(setting):
         estimator.fit(*rows())
 
 
-@pytest.mark.parametrize(
-    ("columns", "task", "make"),
-    [
-        ((("x0", tables.Number(0, 1)), ("who", tables.UserId())), tables.Classification(("no", "yes")), classifier),
-        ((("x0", tables.Number(0, 1)),), tables.Regression(0, 1), classifier),
-        ((("x0", tables.Number(0, 1)),), tables.Classification(("no", "yes")), regressor),
-    ],
-)
+@pytest.mark.parametrize(("columns", "task", "make"), [
+    ((("x0", tables.Number(0, 1)), ("who", tables.UserId())), tables.Classification(("no", "yes")), classifier),
+    ((("x0", tables.Number(0, 1)),), tables.Regression(0, 1), classifier),
+    ((("x0", tables.Number(0, 1)),), tables.Classification(("no", "yes")), regressor),
+])  # fmt: skip
 def test_a_schema_for_users_or_another_task_is_refused(columns, task, make):
     public = {"classes": None} if make is classifier else {"target_bounds": None}
     with pytest.raises(InvalidArgumentError, match=r"^schema is "):

@@ -18,6 +18,7 @@ from privet.integrations.sklearn import PrivateClassifier, PublicOneHot, PublicS
 
 ROWS = np.random.default_rng(0).uniform(0, 1, (200, 2))
 LABELS = (ROWS[:, 0] > 0.5).astype(int)
+pytestmark = pytest.mark.usefixtures("brief_runs")
 
 
 def classifier():
@@ -64,18 +65,14 @@ def test_features_have_the_names_of_their_columns():
     assert found.to_numpy().tolist() == [[pytest.approx(-0.6), 0, 1, 0, 0], [0, 1, 0, 0, 1]]
 
 
-@pytest.mark.parametrize(
-    ("transformer", "name"),
-    [
-        (PublicScaler(), "bounds"),
-        (PublicScaler((0, [1, 2, 3])), "bounds"),
-        (PublicScaler((0, 1), missing="mean"), "missing"),
-        (PublicOneHot(), "categories"),
-        (PublicOneHot([["a"]]), "categories"),
-        (PublicOneHot("ab"), "categories"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("transformer", "name"), [
+    (PublicScaler(), "bounds"),
+    (PublicScaler((0, [1, 2, 3])), "bounds"),
+    (PublicScaler((0, 1), missing="mean"), "missing"),
+    (PublicOneHot(), "categories"),
+    (PublicOneHot([["a"]]), "categories"),
+    (PublicOneHot("ab"), "categories"),
+], ids=str)  # fmt: skip
 def test_constants_that_do_not_fit_are_named(transformer, name):
     with pytest.raises(InvalidArgumentError, match=rf"^{name} is "):
         transformer.fit(ROWS)

@@ -12,7 +12,7 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetErro
 from privet.integrations.sklearn import PrivateClassifier, PrivateRegressor, tune
 from privet.tuning import PoissonTrials, TruncatedNegativeBinomial, geometric
 
-pytestmark = pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")
+pytestmark = [pytest.mark.usefixtures("brief_runs"), pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")]
 
 ROWS = np.random.default_rng(0).uniform(0, 1, (600, 2))
 LABELS = (ROWS[:, 0] > 0.5).astype(int)
@@ -56,16 +56,13 @@ def test_a_regression_is_searched_by_its_score():
     assert math.isfinite(found.score(ROWS[:50], ROWS[:50, 0]))
 
 
-@pytest.mark.parametrize(
-    ("settings", "grid", "name"),
-    [
-        ({}, {"epsilon": [1.0, 2.0]}, "grid"),
-        ({}, {"feature_bounds": [(0, 1)]}, "grid"),
-        ({"budget": "budget"}, {"steps": [3]}, "budget"),
-        ({"directory": "run"}, {"steps": [3]}, "directory"),
-        ({"public_rows": True}, {"steps": [3]}, "public_rows"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "grid", "name"), [
+    ({}, {"epsilon": [1.0, 2.0]}, "grid"),
+    ({}, {"feature_bounds": [(0, 1)]}, "grid"),
+    ({"budget": "budget"}, {"steps": [3]}, "budget"),
+    ({"directory": "run"}, {"steps": [3]}, "directory"),
+    ({"public_rows": True}, {"steps": [3]}, "public_rows"),
+])  # fmt: skip
 def test_what_a_search_cannot_cover_is_refused(settings, grid, name):
     with pytest.raises(InvalidArgumentError, match=rf"^{name} is "):
         tune(classifier(**settings), grid, ROWS, LABELS, public=PUBLIC)

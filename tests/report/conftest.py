@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from privet import report
+from privet.report.page import render_page
+from privet.report.run_files import read
 
 PROSE = """# What is promised
 
@@ -126,12 +128,13 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def report_of(write_run: Callable[..., Path]) -> Callable[..., str]:
-    """Return the HTML of a run's report, which is drawn once for each content; see `write_files`."""
+    """Return the HTML of a run's report, with figures or without, which is made once for each content; see `write_files`."""
 
-    def find(**changes: Any) -> str:
-        key = json.dumps(changes, sort_keys=True)
+    def find(*, drawn: bool = True, **changes: Any) -> str:
+        key = json.dumps([drawn, changes], sort_keys=True)
         if key not in PAGES:
-            PAGES[key] = report.write(write_run(**changes)).read_text(encoding="utf-8")
+            run = write_run(**changes)
+            PAGES[key] = report.write(run).read_text(encoding="utf-8") if drawn else render_page(read(run), ())
         return PAGES[key]
 
     return find

@@ -33,7 +33,7 @@ def test_it_is_left_out_if_not_measured(report_of):
 
 def test_figure_is_drawn_from_its_numbers_alone_and_byte_for_byte(write_run):
     tables = TABLES | {"calibration": tabulate([float("nan")] * 10_000, [True] * 10_000).to_dict()}
-    directory = write_run(evaluation=tables)
+    directory = write_run(evaluation=tables, guarantee=None, metrics=None)
     report.write(directory)
     drawn = (directory / "figures" / "calibration.svg").read_bytes()
     report.write(directory)

@@ -122,7 +122,7 @@ def test_a_page_opens_with_five_numbers_and_the_figures_of_the_training(report_o
 
 def test_a_number_has_one_interval_on_the_whole_page(report_of):
     ends = {"accuracy": [0.1234, 0.5678], "negative_log_likelihood": [0.06, 0.08]}
-    source = Page(report_of(evaluation={"intervals": ends, "accuracy": 0.98})).text
+    source = Page(report_of(drawn=False, evaluation={"intervals": ends, "accuracy": 0.98})).text
     assert "12.34" not in source
     assert source.count("97.71 to 98.26 %") == 2  # in the tile and in the table
     assert "0.06 to 0.08" in source
@@ -130,7 +130,9 @@ def test_a_number_has_one_interval_on_the_whole_page(report_of):
 
 @pytest.mark.parametrize(("epsilon", "right"), [(1.0, "74"), (3.0, "96"), (1000.0, "100")])
 def test_without_a_recorded_curve_the_pair_itself_limits_an_attacker(report_of, epsilon, right):
-    assert tile_texts(report_of(guarantee={"epsilon": epsilon}))[1] == f"≤\N{NO-BREAK SPACE}{right}\N{NO-BREAK SPACE}%"
+    assert (
+        tile_texts(report_of(drawn=False, guarantee={"epsilon": epsilon}))[1] == f"≤\N{NO-BREAK SPACE}{right}\N{NO-BREAK SPACE}%"
+    )
 
 
 def test_prose_settings_and_files_are_folded_and_what_is_off_is_left_out(report_of):
@@ -198,7 +200,7 @@ def test_unfinished_run_says_so_before_anything_else(report_of, metrics_until):
     assert source.index("unfinished") < source.index('class="tiles"')
     assert "after step 940" in source
     assert "unfinished" not in report_of()
-    endless = report_of(status={"state": "unfinished", "steps_done": 940, "steps_planned": None})
+    endless = report_of(drawn=False, status={"state": "unfinished", "steps_done": 940, "steps_planned": None})
     assert "940 steps are done" in Page(endless).text
 
 
@@ -216,10 +218,10 @@ def test_section_of_a_missing_file_is_left_out_and_the_others_stay(report_of, mi
 def test_the_origin_of_test_data_or_its_absence_is_shown(report_of):
     setup = {"data": "own.csv", "model": "mlp"}
     origin = "the file <test>.csv, provided as public test data"
-    assert "&lt;test&gt;.csv, provided as public test data." in report_of(run=setup | {"test_data": origin})
+    assert "&lt;test&gt;.csv, provided as public test data." in report_of(drawn=False, run=setup | {"test_data": origin})
     untested = {"run": setup | {"test_data": None}, "evaluation": None, "metrics": None}
-    assert "no public test data (--test) and no paid estimate (--holdout)" in report_of(**untested)
-    assert "no public test data" not in report_of(run=setup, evaluation=None)
+    assert "no public test data (--test) and no paid estimate (--holdout)" in report_of(drawn=False, **untested)
+    assert "no public test data" not in report_of(drawn=False, run=setup, evaluation=None)
 
 
 def test_missing_plan_is_refused_with_the_directory_and_the_fix(write_run):
@@ -251,29 +253,29 @@ def test_a_part_of_the_plan_that_is_no_part_is_left_out(write_run, value):
 
 def test_an_incomplete_last_line_is_ignored(write_run):
     directory = write_run()
-    whole = report.write(directory).read_bytes()
+    whole = read(directory)
     with (directory / "metrics.jsonl").open("a") as stream:
         stream.write('{"step": 2345, "epsi')
-    assert report.write(directory).read_bytes() == whole
+    assert read(directory) == whole
 
 
 def test_the_last_line_of_a_step_counts(report_of, metrics_until):
     lines = metrics_until(940)
     again = lines[-1] | {"epsilon": 2.5}
-    source = report_of(status={"state": "unfinished"}, metrics=[*lines, again])
+    source = report_of(drawn=False, status={"state": "unfinished"}, metrics=[*lines, again])
     assert "ε at the last recorded step: 2.5." in Page(source).text
 
 
 def test_twenty_classes_are_shown_and_more_are_not(report_of, evaluation_of):
-    assert 'class="confusion"' in report_of(evaluation=evaluation_of(20))
-    source = report_of(evaluation=evaluation_of(21))
+    assert 'class="confusion"' in report_of(drawn=False, evaluation=evaluation_of(20))
+    source = report_of(drawn=False, evaluation=evaluation_of(21))
     assert 'class="confusion"' not in source
     assert "21 classes, too many to show" in source
 
 
 def test_confusion_shows_every_count_and_recall(report_of):
     confusion = [[7, 2, 1], [0, 5, 0], [0, 0, 0]]
-    source = report_of(evaluation={"accuracy": 12 / 15, "confusion": confusion, "examples": 15})
+    source = report_of(drawn=False, evaluation={"accuracy": 12 / 15, "confusion": confusion, "examples": 15})
     table = source[source.index('class="confusion"') :].split("</table>")[0]
     cells = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("</tr>")[1:4]]
     assert cells == [["7", "2", "1", "70.0"], ["0", "5", "0", "100.0"], ["0", "0", "0", "n/a"]]

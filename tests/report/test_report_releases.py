@@ -20,24 +20,21 @@ def by_name(directory):
     return {release.what: release for release in list_releases(read(directory))}
 
 
-@pytest.mark.parametrize(
-    ("what", "status", "file"),
-    [
-        ("Model weights", ReleaseStatus.COVERED, "model.safetensors"),
-        ("ε, δ", ReleaseStatus.PUBLIC, "guarantee.json"),
-        ("The plan", ReleaseStatus.PUBLIC, "plan.json"),
-        ("The privacy ledger", ReleaseStatus.PUBLIC, "ledger.jsonl"),
-        ("Results on test data", ReleaseStatus.OUTSIDE, "evaluation.json"),
-        ("Description and card", ReleaseStatus.PUBLIC, "model/README.md"),
-        ("Result on held-out", ReleaseStatus.COVERED, "holdout.json"),
-        ("Keys for resuming", ReleaseStatus.PRIVATE, "division.key"),
-        ("Keys for resuming", ReleaseStatus.PRIVATE, "fingerprint.json"),
-        ("Training setup", ReleaseStatus.PUBLIC, "schema.toml"),
-        ("Wall-clock", ReleaseStatus.OUTSIDE, "metrics.jsonl"),
-        ("This report", ReleaseStatus.MIXED, None),
-        ("Actual batch sizes", ReleaseStatus.NEVER, None),
-    ],
-)
+@pytest.mark.parametrize(("what", "status", "file"), [
+    ("Model weights", ReleaseStatus.COVERED, "model.safetensors"),
+    ("ε, δ", ReleaseStatus.PUBLIC, "guarantee.json"),
+    ("The plan", ReleaseStatus.PUBLIC, "plan.json"),
+    ("The privacy ledger", ReleaseStatus.PUBLIC, "ledger.jsonl"),
+    ("Results on test data", ReleaseStatus.OUTSIDE, "evaluation.json"),
+    ("Description and card", ReleaseStatus.PUBLIC, "model/README.md"),
+    ("Result on held-out", ReleaseStatus.COVERED, "holdout.json"),
+    ("Keys for resuming", ReleaseStatus.PRIVATE, "division.key"),
+    ("Keys for resuming", ReleaseStatus.PRIVATE, "fingerprint.json"),
+    ("Training setup", ReleaseStatus.PUBLIC, "schema.toml"),
+    ("Wall-clock", ReleaseStatus.OUTSIDE, "metrics.jsonl"),
+    ("This report", ReleaseStatus.MIXED, None),
+    ("Actual batch sizes", ReleaseStatus.NEVER, None),
+])  # fmt: skip
 def test_each_output_has_its_status(write_run, what, status, file):
     directory = write_run()
     (directory / "model").mkdir()

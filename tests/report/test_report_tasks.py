@@ -8,9 +8,11 @@ import re
 
 import pytest
 
-from privet import report
 from privet.evaluation import HeldOutEstimate, RegressionEvaluation
+from privet.report.figures.single_run import draw
 from privet.report.headline import headline, list_estimates, list_released
+from privet.report.page import render_page
+from privet.report.run_files import read
 
 ERRORS = {"mean_squared_error": (0.36, 0.49), "mean_absolute_error": (0.5, 0.6), "r_squared": (0.2, 0.3)}
 REGRESSION = RegressionEvaluation(0.4225, 0.55, 980, ERRORS, r_squared=0.25)
@@ -26,8 +28,9 @@ def write_json(directory, name, content):
     return directory
 
 
-def read_page(directory):
-    return report.write(directory).read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+def read_page(directory, *, drawn=False):
+    run = read(directory)
+    return render_page(run, draw(run) if drawn else ()).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_a_regression_is_judged_by_its_error_in_the_unit_of_the_target():
@@ -43,7 +46,7 @@ def test_a_regression_has_its_tile_its_curve_and_its_table(write_run, metrics_un
         for line in metrics_until(2344)
     ]
     directory = write_json(write_run(metrics=lines, evaluation=None), "evaluation.json", REGRESSION.to_dict())
-    source = read_page(directory)
+    source = read_page(directory, drawn=True)
     assert re.findall(r"<dt>(Test [^<]*)</dt><dd class=\"value\">([^<]*)<", source) == [("Test RMSE", "0.65")]
     assert "95 % interval 0.6 to 0.7, 980 test examples" in source
     assert 'aria-label="Line chart of the test error against the training step; test RMSE is 0.04131 after step 2,344."' in source
@@ -69,13 +72,10 @@ def test_a_released_accuracy_is_a_share():
     assert accuracy.with_interval.replace("\N{NO-BREAK SPACE}", " ") == "90.00 % (80.00 to 95.00 %)"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"plan": {"schema": {"task": {"kind": "Classification", "classes": ["<=50K", ">50K"]}}}},
-        {"run": {"classes": "<=50K,>50K"}},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"plan": {"schema": {"task": {"kind": "Classification", "classes": ["<=50K", ">50K"]}}}},
+    {"run": {"classes": "<=50K,>50K"}},
+])  # fmt: skip
 def test_classes_have_their_public_names(write_run, changes):
     found = {"accuracy": 0.75, "confusion": [[2, 1], [0, 1]], "examples": 4}
     source = read_page(write_run(evaluation=found, **changes))

@@ -10,13 +10,10 @@ from privet.report import numbers, setting_rows
 from privet.report.page import to_markup
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (2.999, "2.999"), (2.9990001, "3.000"), (3.0, "3.0"), (12.34501, "12.35"), (0.00123451, "0.001235"), (0.0, "0.0"),
-        (math.inf, "∞"), (0.00001, "10⁻⁵"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "shown"), [
+    (2.999, "2.999"), (2.9990001, "3.000"), (3.0, "3.0"), (12.34501, "12.35"), (0.00123451, "0.001235"), (0.0, "0.0"),
+    (math.inf, "∞"), (0.00001, "10⁻⁵"),
+])  # fmt: skip
 def test_epsilon_is_never_rounded_down(value, shown):
     assert numbers.format_epsilon(value) == shown
 
@@ -26,13 +23,10 @@ def test_delta_is_shown_exactly(value, shown):
     assert numbers.format_power_of_ten(value) == shown
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (60000, "60,000"), (128.0, "128"), (1.401659574547237, "1.40166"), (1e-5, "10⁻⁵"), (0.0, "0"), (True, "yes"),
-        (None, "none"), ("x", "x"), ([1, "a"], "1, a"), ([], "none"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "shown"), [
+    (60000, "60,000"), (128.0, "128"), (1.401659574547237, "1.40166"), (1e-5, "10⁻⁵"), (0.0, "0"), (True, "yes"),
+    (None, "none"), ("x", "x"), ([1, "a"], "1, a"), ([], "none"),
+])  # fmt: skip
 def test_setting_is_shown_with_at_most_six_digits(value, shown):
     assert numbers.format_value(value) == shown
 
@@ -67,17 +61,14 @@ def test_times_have_their_two_largest_units(seconds, shown):
     assert numbers.format_duration(seconds) == shown
 
 
-@pytest.mark.parametrize(
-    ("words", "markup"),
-    [
-        ("one\ntwo\n\nthree", "<p>one two</p>\n<p>three</p>"),
-        ("list:\n- a\n  b\n- c\n\nend", "<p>list:</p>\n<ul><li>a b</li><li>c</li></ul>\n<p>end</p>"),
-        ("1. a\n2. b", "<ol><li>a</li><li>b</li></ol>"),
-        ("## head\ntext", "<h3>head</h3>\n<p>text</p>"),
-        ("`a<b` and **c**", "<p><code>a&lt;b</code> and <strong>c</strong></p>"),
-        ("-1 is a number, * is not", "<p>-1 is a number, * is not</p>"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("words", "markup"), [
+    ("one\ntwo\n\nthree", "<p>one two</p>\n<p>three</p>"),
+    ("list:\n- a\n  b\n- c\n\nend", "<p>list:</p>\n<ul><li>a b</li><li>c</li></ul>\n<p>end</p>"),
+    ("1. a\n2. b", "<ol><li>a</li><li>b</li></ol>"),
+    ("## head\ntext", "<h3>head</h3>\n<p>text</p>"),
+    ("`a<b` and **c**", "<p><code>a&lt;b</code> and <strong>c</strong></p>"),
+    ("-1 is a number, * is not", "<p>-1 is a number, * is not</p>"),
+    ("", ""),
+])  # fmt: skip
 def test_prose_keeps_paragraphs_and_lists(words, markup):
     assert to_markup(words) == markup

@@ -19,6 +19,7 @@ from privet.runs.verification import verify
 from privet.training.loop import Loop
 
 ROWS, HELD_OUT = 200, 40
+pytestmark = pytest.mark.usefixtures("brief_runs")
 
 
 @pytest.fixture
@@ -109,15 +110,12 @@ def killed(source, directory, where, monkeypatch, plan=None):
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("where", "paid", "known"),
-    [
-        ("before payment", False, True),
-        ("after payment", True, False),
-        ("after drawing", True, False),
-        ("after recording", True, True),
-    ],
-)
+@pytest.mark.parametrize(("where", "paid", "known"), [
+    ("before payment", False, True),
+    ("after payment", True, False),
+    ("after drawing", True, False),
+    ("after recording", True, True),
+])  # fmt: skip
 def test_a_killed_run_resumes_and_never_draws_what_was_paid_for_again(source, tmp_path, monkeypatch, where, paid, known):
     run = tmp_path / "run"
     assert killed(source, run, where, monkeypatch)

@@ -14,14 +14,7 @@ from torch.utils.data import TensorDataset
 from privet import Plan, Training, clipping, models, noise, runs, sampling
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
-from privet.runs.tasks import (
-    AdjustedCrossEntropy,
-    normalise_priors,
-    number_features,
-    scale_targets,
-    squared_error,
-    task_of,
-)
+from privet.runs.tasks import AdjustedCrossEntropy, normalise_priors, number_features, scale_targets, squared_error, task_of
 from privet.tables import Boolean, Category, Classification, Number, Schema
 from rounding import assert_equal_up_to_rounding
 
@@ -138,15 +131,12 @@ def test_priors_that_are_none_are_refused(priors):
         normalise_priors(priors)
 
 
-@pytest.mark.parametrize(
-    ("data", "options"),
-    [
-        (of([0, 1], 2), {"priors": (0.2, 0.3, 0.5)}),
-        (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"priors": (0.5, 0.5)}),
-        (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"counted": True}),
-        (of([0, 1], 2), {"priors": (0.5, 0.5), "counted": True}),
-    ],
-)
+@pytest.mark.parametrize(("data", "options"), [
+    (of([0, 1], 2), {"priors": (0.2, 0.3, 0.5)}),
+    (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"priors": (0.5, 0.5)}),
+    (of([0.0, 1.0], target_bounds=(0.0, 1.0)), {"counted": True}),
+    (of([0, 1], 2), {"priors": (0.5, 0.5), "counted": True}),
+])  # fmt: skip
 def test_priors_that_do_not_fit_the_target_are_refused(data, options):
     with pytest.raises(InvalidArgumentError, match="class_priors"):
         task_of(data, **options)

@@ -62,29 +62,22 @@ def test_a_draft_from_a_public_sample_needs_no_hand():
     assert sum(unfit for _, unfit in found.columns.values()) == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "task"),
-    [
-        ([1.5, 2.25, 10] * 10, Regression(0, 11)),
-        (list(range(100)), Regression(0, 110)),
-        (["7", "9", "10"] * 10, Classification(("7", "9", "10"))),
-        ([True, False] * 10, Classification(("False", "True"))),
-    ],
-    ids=["fractions", "many whole numbers", "few whole numbers", "booleans"],
-)
+@pytest.mark.parametrize(("values", "task"), [
+    ([1.5, 2.25, 10] * 10, Regression(0, 11)),
+    (list(range(100)), Regression(0, 110)),
+    (["7", "9", "10"] * 10, Classification(("7", "9", "10"))),
+    ([True, False] * 10, Classification(("False", "True"))),
+], ids=["fractions", "many whole numbers", "few whole numbers", "booleans"])  # fmt: skip
 def test_the_task_follows_the_public_target(values, task):
     assert drafted({"x": [0.5 + row for row in range(len(values))], "y": values}, "y").task == task
 
 
-@pytest.mark.parametrize(
-    ("name", "task"),
-    [
-        ("iris", Classification(("0", "1", "2"))),
-        ("wine", Classification(("0", "1", "2"))),
-        ("breast_cancer", Classification(("0", "1"))),
-        ("diabetes", Regression(0, 380)),
-    ],
-)
+@pytest.mark.parametrize(("name", "task"), [
+    ("iris", Classification(("0", "1", "2"))),
+    ("wine", Classification(("0", "1", "2"))),
+    ("breast_cancer", Classification(("0", "1"))),
+    ("diabetes", Regression(0, 380)),
+])  # fmt: skip
 def test_published_tables_are_drafted_as_their_authors_mean_them(name, task):
     datasets, pandas = pytest.importorskip("sklearn.datasets"), pytest.importorskip("pandas")
     published = getattr(datasets, f"load_{name}")()

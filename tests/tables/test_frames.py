@@ -302,18 +302,15 @@ def test_names_may_count_the_columns(tmp_path):
     assert [*read_types(tmp_path / "rows.csv")] == ["0", "1", "y"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("absent.csv", None, "a readable table of delimited text in UTF-8, plain or .gz. No such file"),
-        ("rows.csv.gz", b"no gzip", "a readable table of delimited text"),
-        ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:30], "a readable table of delimited text"),
-        ("rows.csv", "a,b\n1,2\n".encode("utf-16"), "a readable table of delimited text in UTF-8. It is in another encoding"),
-        ("rows.csv", b"a,b\n", "a table with at least one row below its header"),
-        ("rows.parquet", b"PAR1 no", "a readable .parquet file"),
-        ("rows.xlsx", b"", "the path of a table that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .arrow, .feather"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("absent.csv", None, "a readable table of delimited text in UTF-8, plain or .gz. No such file"),
+    ("rows.csv.gz", b"no gzip", "a readable table of delimited text"),
+    ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:30], "a readable table of delimited text"),
+    ("rows.csv", "a,b\n1,2\n".encode("utf-16"), "a readable table of delimited text in UTF-8. It is in another encoding"),
+    ("rows.csv", b"a,b\n", "a table with at least one row below its header"),
+    ("rows.parquet", b"PAR1 no", "a readable .parquet file"),
+    ("rows.xlsx", b"", "the path of a table that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .arrow, .feather"),
+])  # fmt: skip
 def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)

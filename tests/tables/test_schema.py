@@ -106,33 +106,29 @@ def test_the_fingerprint_is_that_of_the_meaning_not_of_the_layout():
     assert Schema.from_toml(HAND.replace("17", "18")).fingerprint != WRITTEN.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ("lower = 17", 'lower = "?"', r"^columns.age.lower is '\?'; it must be filled in"),
-        ('who = "user"', 'who = "?"', r"^columns.who.kind is '\?'; it must be filled in"),
-        ('["Private", "Gov"]', '["?"]', r"^columns.workclass.values is \['\?'\]; it must be filled in"),
-        ('"classification"', '"?"', r"^target.task is '\?'; it must be filled in"),
-        ("lower = 17, ", "", r"^columns.age.lower is None; it must be given"),
-        ("lower = 17", "low = 17", r"^columns.age.low is 17; it must be left out: number has lower, upper, scale"),
-        ("upper = 90", "upper = 17", r"^columns.age.upper is 17.0; it must be above lower = 17"),
-        ("upper = 90", "upper = inf", r"^columns.age.upper is inf; it must be finite"),
-        ("upper = 90", 'upper = "90"', r"^columns.age.upper is '90'; it must be a real number"),
-        ('scale = "log"', 'scale = "sqrt"', r"^columns.capital gain.scale is 'sqrt'; it must be one of 'linear', 'log'"),
-        ('who = "user"', 'who = "person"', r"^columns.who.kind is 'person'; it must be one of 'number', 'category'"),
-        ('who = "user"', "who = 3", r"^columns.who is 3; it must be a table"),
-        ('id = "ignore"', 'id = "user"', r"^columns is \['who', 'id'\]; it must be a single column of users"),
-        ('["Private", "Gov"]', '["Private", "Private"]', r"^columns.workclass.values is 'Private'; it must be .* distinct"),
-        ('["Private", "Gov"]', '"Private"', r"^columns.workclass.values is 'Private'; it must be a list of values"),
-        ('["<=50K", ">50K"]', '["<=50K"]', r"^target.classes is 'a list of 1'; it must be a list of 2 to 1,000 values"),
-        ('["<=50K", ">50K"]', '["1", "1.0"]', r"^target.classes is \('1', '1.0'\); it must be distinct as numbers"),
-        ('false = "Female"', 'false = "male"', r"^columns.sex.false is \['male'\]; it must be different"),
-        ('column = "income"', 'column = "age"', r"^columns.age is 'the target'; it must be a column other than the target"),
-        ("[target]", "[goal]", r"^goal is 'a section'; it must be left out"),
-        ("[columns]", "[columns", r"^schema is 'no TOML'; it must be a TOML text"),
-    ],
-    ids=lambda value: None,
-)  # fmt: skip
+@pytest.mark.parametrize(("before", "after", "message"), [
+    ("lower = 17", 'lower = "?"', r"^columns.age.lower is '\?'; it must be filled in"),
+    ('who = "user"', 'who = "?"', r"^columns.who.kind is '\?'; it must be filled in"),
+    ('["Private", "Gov"]', '["?"]', r"^columns.workclass.values is \['\?'\]; it must be filled in"),
+    ('"classification"', '"?"', r"^target.task is '\?'; it must be filled in"),
+    ("lower = 17, ", "", r"^columns.age.lower is None; it must be given"),
+    ("lower = 17", "low = 17", r"^columns.age.low is 17; it must be left out: number has lower, upper, scale"),
+    ("upper = 90", "upper = 17", r"^columns.age.upper is 17.0; it must be above lower = 17"),
+    ("upper = 90", "upper = inf", r"^columns.age.upper is inf; it must be finite"),
+    ("upper = 90", 'upper = "90"', r"^columns.age.upper is '90'; it must be a real number"),
+    ('scale = "log"', 'scale = "sqrt"', r"^columns.capital gain.scale is 'sqrt'; it must be one of 'linear', 'log'"),
+    ('who = "user"', 'who = "person"', r"^columns.who.kind is 'person'; it must be one of 'number', 'category'"),
+    ('who = "user"', "who = 3", r"^columns.who is 3; it must be a table"),
+    ('id = "ignore"', 'id = "user"', r"^columns is \['who', 'id'\]; it must be a single column of users"),
+    ('["Private", "Gov"]', '["Private", "Private"]', r"^columns.workclass.values is 'Private'; it must be .* distinct"),
+    ('["Private", "Gov"]', '"Private"', r"^columns.workclass.values is 'Private'; it must be a list of values"),
+    ('["<=50K", ">50K"]', '["<=50K"]', r"^target.classes is 'a list of 1'; it must be a list of 2 to 1,000 values"),
+    ('["<=50K", ">50K"]', '["1", "1.0"]', r"^target.classes is \('1', '1.0'\); it must be distinct as numbers"),
+    ('false = "Female"', 'false = "male"', r"^columns.sex.false is \['male'\]; it must be different"),
+    ('column = "income"', 'column = "age"', r"^columns.age is 'the target'; it must be a column other than the target"),
+    ("[target]", "[goal]", r"^goal is 'a section'; it must be left out"),
+    ("[columns]", "[columns", r"^schema is 'no TOML'; it must be a TOML text"),
+], ids=lambda value: None)  # fmt: skip
 def test_a_wrong_schema_is_refused_by_column_key_and_fix(tmp_path, before, after, message):
     assert before in HAND
     text = HAND.replace(before, after)

@@ -162,13 +162,10 @@ def test_noise_that_the_default_rates_gather_is_what_the_family_allows():
         assert 0.25 < float(weights.std()) < 1.0, name
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"steps": 5, "epochs": 1.0}, {"steps": 0}, {"epochs": -1.0}, {"batch_size": math.inf}, {"task": "ranking"},
-        {"epsilon": 0.0}, {"delta": 1.5},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", [
+    {"steps": 5, "epochs": 1.0}, {"steps": 0}, {"epochs": -1.0}, {"batch_size": math.inf}, {"task": "ranking"},
+    {"epsilon": 0.0}, {"delta": 1.5},
+])  # fmt: skip
 def test_arguments_out_of_range_are_refused(arguments):
     with pytest.raises(InvalidArgumentError):
         choose_defaults("logistic", 100, **{"epsilon": 1.0, "delta": 1e-3} | arguments)

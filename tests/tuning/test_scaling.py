@@ -47,13 +47,10 @@ def test_the_noise_in_the_parameters_is_measured_to_be_the_same(holds_twice):
     holds_twice(experiment)
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("learning_rate", (0.0, 1.0)), ("bound", (0.1, -1.0)), ("momentum", (0.1, 1.0, 1.0)), ("momentum", (0.1, 1.0, -0.1)),
-        ("noise_multiplier", (0.1, 1.0, 0.9, math.inf)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "values"), [
+    ("learning_rate", (0.0, 1.0)), ("bound", (0.1, -1.0)), ("momentum", (0.1, 1.0, 1.0)), ("momentum", (0.1, 1.0, -0.1)),
+    ("noise_multiplier", (0.1, 1.0, 0.9, math.inf)),
+])  # fmt: skip
 def test_settings_out_of_range_are_refused(name, values):
     with pytest.raises(InvalidArgumentError, match=name):
         Setting(*values)

@@ -175,14 +175,11 @@ def test_a_private_score_is_paid_for():
     assert "whose cost is included" in str(paid)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"noise": privet.noise.Gaussian(2.3, source="fixed")},
-        {"noise": privet.noise.Gaussian(0.0, non_private=True)},
-        {"clipping": privet.clipping.Unclipped(bound=0.7, non_private=True)},
-    ],
-)
+@pytest.mark.parametrize("changes", [
+    {"noise": privet.noise.Gaussian(2.3, source="fixed")},
+    {"noise": privet.noise.Gaussian(0.0, non_private=True)},
+    {"clipping": privet.clipping.Unclipped(bound=0.7, non_private=True)},
+])  # fmt: skip
 def test_a_candidate_without_privacy_leaves_none(changes):
     said = state_search([plan(), plan(**changes)], score=PublicScore(by_setting), number=geometric(5.0))
     assert math.isinf(said.epsilon)
@@ -206,17 +203,14 @@ def test_calibrated_noise_meets_the_budget_of_the_whole_search():
         calibrate_search(found, 3.0, score=score, number=number)
 
 
-@pytest.mark.parametrize(
-    ("candidates", "options", "says"),
-    [
-        ([], {}, "candidates"),
-        ([(plan(), 1)], {"score": by_setting}, r"PublicScore\(function\) if it only uses the model and public data"),
-        ([(plan(), 1)], {"number": 10}, "number"),
-        ([(plan(), 1), (plan(delta=1e-4), 2)], {}, "the same delta"),
-        ([(plan(), 1), (plan(adjacency="zero-out"), 2)], {}, "the same adjacency"),
-        ([(plan(), 1), (plan(unit="one user"), 2)], {}, "the same unit"),
-    ],
-)
+@pytest.mark.parametrize(("candidates", "options", "says"), [
+    ([], {}, "candidates"),
+    ([(plan(), 1)], {"score": by_setting}, r"PublicScore\(function\) if it only uses the model and public data"),
+    ([(plan(), 1)], {"number": 10}, "number"),
+    ([(plan(), 1), (plan(delta=1e-4), 2)], {}, "the same delta"),
+    ([(plan(), 1), (plan(adjacency="zero-out"), 2)], {}, "the same adjacency"),
+    ([(plan(), 1), (plan(unit="one user"), 2)], {}, "the same unit"),
+])  # fmt: skip
 def test_searches_without_a_guarantee_are_refused_before_training(candidates, options, says):
     def never(the_plan, setting):
         raise AssertionError

@@ -85,15 +85,11 @@ def test_an_interrupted_extraction_continues():
     assert rest.asked == 12 - 4
 
 
-@pytest.mark.parametrize(
-    ("other", "data"),
-    [
-        (Counting("2"), data_of(4)),
-        (Counting(), replace(data_of(4), train=TensorDataset(torch.arange(8.0).reshape(4, 2) + 1, torch.arange(4)))),
-        (Counting(scaled=True), data_of(4, pixel_range=(-1.0, 1.0))),
-    ],
-    ids=["another version", "other inputs", "another scale"],
-)
+@pytest.mark.parametrize(("other", "data"), [
+    (Counting("2"), data_of(4)),
+    (Counting(), replace(data_of(4), train=TensorDataset(torch.arange(8.0).reshape(4, 2) + 1, torch.arange(4)))),
+    (Counting(scaled=True), data_of(4, pixel_range=(-1.0, 1.0))),
+], ids=["another version", "other inputs", "another scale"])  # fmt: skip
 def test_everything_that_determines_a_feature_determines_its_file(other, data):
     extraction.extracted(replace(data_of(4), test=None), Counting().extractor)
     other.asked = 0

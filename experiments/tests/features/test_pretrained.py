@@ -110,13 +110,10 @@ def _sentence_model(features):
     return model, model.layer
 
 
-@pytest.mark.parametrize(
-    ("name", "features", "trained"),
-    [
-        ("minilm-last-layer", "minilm before its last layer", ("output.", "encoder.layer.")),
-        ("minilm-lora", "minilm tokens", ("output.", "lora_")),
-    ],
-)
+@pytest.mark.parametrize(("name", "features", "trained"), [
+    ("minilm-last-layer", "minilm before its last layer", ("output.", "encoder.layer.")),
+    ("minilm-lora", "minilm tokens", ("output.", "lora_")),
+])  # fmt: skip
 def test_only_the_trainable_part_is_trained_and_every_example_is_clipped(here, name, features, trained):
     inputs = here(lambda: EXTRACTORS[features].prepared(TEXTS)(TEXTS.train.tensors[0]))
     model = here(lambda: models.build(name, tuple(inputs.shape[1:]), 2))
@@ -128,15 +125,12 @@ def test_only_the_trainable_part_is_trained_and_every_example_is_clipped(here, n
     assert 0 < length <= 3e-3 * 1.001
 
 
-@pytest.mark.parametrize(
-    ("features", "data", "message"),
-    [
-        ("efficientnet", replace(IMAGES, pixel_range=None), "images of a known scale"),
-        ("efficientnet", TEXTS, "images of a known scale"),
-        ("minilm", IMAGES, "a set of texts"),
-        ("minilm tokens", replace(TEXTS, train=TensorDataset(torch.rand(2, 5), torch.zeros(2))), "a set of texts"),
-    ],
-)
+@pytest.mark.parametrize(("features", "data", "message"), [
+    ("efficientnet", replace(IMAGES, pixel_range=None), "images of a known scale"),
+    ("efficientnet", TEXTS, "images of a known scale"),
+    ("minilm", IMAGES, "a set of texts"),
+    ("minilm tokens", replace(TEXTS, train=TensorDataset(torch.rand(2, 5), torch.zeros(2))), "a set of texts"),
+])  # fmt: skip
 def test_unsupported_inputs_are_refused_before_weights_are_loaded(features, data, message):
     with pytest.raises(InvalidArgumentError, match=message):
         EXTRACTORS[features].prepared(data)

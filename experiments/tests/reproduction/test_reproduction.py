@@ -8,6 +8,7 @@ import shutil
 import statistics
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import small
@@ -22,8 +23,11 @@ from privet_experiments.reproduction import reproduction, workers
 from privet_experiments.reproduction.reproduction import TUNING_SEED
 
 ARMS = ("flat", "normalised")
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+UNDRAWN = small.recipe(charts=())
 
 pytest.importorskip("sklearn", reason="the small recipe trains on scikit-learn's digits")
+pytestmark = pytest.mark.usefixtures("brief_runs")
 
 
 def lines(folder):
@@ -43,8 +47,8 @@ def performed(monkeypatch):
     return done
 
 
-@pytest.fixture(scope="session")
-def all_runs(tmp_path_factory):
+@pytest.fixture(scope="module")
+def all_runs(tmp_path_factory, brief_runs):
     found = tmp_path_factory.mktemp("small")
     reproduce(small.recipe(), found)
     return found
@@ -59,7 +63,7 @@ def carried_out(all_runs, tmp_path):
 def test_the_page_judges_claims_of_whole_runs_only(tmp_path, carried_out):
     claims = (Claim("One is better", "accuracy", "flat", "higher", "normalised", size=0.02),)
     published = (PublishedNumber(0.987, "a linear model", 3.0, "somebody, Table 1", "flat"),)
-    recipe = small.recipe(claims=claims, published=published, remark="Read with care.")
+    recipe = replace(UNDRAWN, claims=claims, published=published, remark="Read with care.")
     reproduce(recipe, tmp_path / "reduced", Extent(epochs=0.2))
     assert "## Claims" not in (tmp_path / "reduced" / "table.md").read_text(encoding="utf-8")
     reproduce(recipe, tmp_path / "one", Extent(arms=("flat",)))
@@ -74,7 +78,7 @@ def test_the_page_judges_claims_of_whole_runs_only(tmp_path, carried_out):
 
 
 def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(carried_out):
-    found = reproduce(small.recipe(), carried_out)
+    found = reproduce(UNDRAWN, carried_out)
     assert [(line["arm"], line["seed"]) for line in lines(carried_out)] == [
         ("flat", 1), ("normalised", 1), ("flat", 2), ("normalised", 2),
     ]  # fmt: skip
@@ -88,14 +92,14 @@ def test_every_arm_is_run_with_every_seed_and_says_how_it_came_about(carried_out
 
 def test_an_arm_may_have_its_own_number_of_runs(tmp_path, performed):
     flat, normalised = small.recipe().arms
-    recipe = small.recipe(arms=(flat, replace(normalised, seeds=1)))
+    recipe = replace(UNDRAWN, arms=(flat, replace(normalised, seeds=1)))
     assert recipe.runs == 3
     reproduce(recipe, tmp_path)
     assert performed == [("flat", 0.7, 1), ("normalised", 0.7, 1), ("flat", 0.7, 2)]
 
 
 def test_a_search_may_take_shorter_runs_at_the_same_epsilon(tmp_path):
-    reproduce(small.recipe(tuned=True, trial=0.5), tmp_path, Extent(seeds=1, arms=("flat",)))
+    reproduce(replace(UNDRAWN, tuned=True, trial=0.5), tmp_path, Extent(seeds=1, arms=("flat",)))
     search = [line for line in lines(tmp_path) if line["seed"] == TUNING_SEED]
     (run,) = [line for line in lines(tmp_path) if line["seed"] == 1]
     assert len(search) >= 2
@@ -110,7 +114,7 @@ def test_a_search_may_take_shorter_runs_at_the_same_epsilon(tmp_path):
 
 def test_what_is_there_is_not_done_again(tmp_path, performed):
     recipe = small.recipe()
-    reproduce(recipe, tmp_path, Extent(seeds=1, arms=("flat",)))
+    reproduce(UNDRAWN, tmp_path, Extent(seeds=1, arms=("flat",)))
     assert performed == [("flat", 0.7, 1)]
     reproduce(recipe, tmp_path)
     assert sorted(performed) == [("flat", 0.7, 1), ("flat", 0.7, 2), ("normalised", 0.7, 1), ("normalised", 0.7, 2)]
@@ -121,24 +125,23 @@ def test_what_is_there_is_not_done_again(tmp_path, performed):
 
 
 def test_runs_of_another_extent_stay_and_do_not_count(tmp_path, performed):
-    reproduce(small.recipe(), tmp_path, Extent(seeds=1, examples=500, epochs=0.2))
+    reproduce(UNDRAWN, tmp_path, Extent(seeds=1, examples=500, epochs=0.2))
     assert "**Reduced**" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    found = reproduce(small.recipe(), tmp_path, Extent(seeds=1))
+    found = reproduce(UNDRAWN, tmp_path, Extent(seeds=1))
     assert (len(performed), len(Records(tmp_path / "runs.jsonl"))) == (4, 4)
     assert [row.runs for row in found.rows] == [1, 1]
     assert "**Reduced**" not in (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("change", [{"metrics": ("accuracy", "examples"), "charts": ()}, {"points": 2}])
+@pytest.mark.parametrize("change", [{"metrics": ("accuracy", "examples")}, {"points": 2}])
 def test_runs_that_lack_what_is_to_be_kept_are_done_again(tmp_path, performed, change):
     extent = Extent(seeds=1, arms=("flat",))
-    reproduce(small.recipe(), tmp_path, extent)
-    found = reproduce(small.recipe(**change), tmp_path, extent)
+    reproduce(UNDRAWN, tmp_path, extent)
+    found = reproduce(replace(UNDRAWN, **change), tmp_path, extent)
     assert (len(performed), found.rows[0].runs) == (2, 1)
 
 
 def test_a_run_that_diverged_has_a_row_and_figures_all_the_same(carried_out):
-    reproduce(small.recipe(), carried_out, Extent(seeds=2))
     path = carried_out / "runs.jsonl"
     first, *rest = path.read_text(encoding="utf-8").splitlines(keepends=True)
     line = json.loads(first)
@@ -152,7 +155,7 @@ def test_a_run_that_diverged_has_a_row_and_figures_all_the_same(carried_out):
 
 
 def test_the_table_has_means_deviations_and_the_papers_number(carried_out):
-    found = reproduce(small.recipe(), carried_out)
+    found = reproduce(UNDRAWN, carried_out)
     accuracies = [line["metrics"]["accuracy"] for line in lines(carried_out) if line["arm"] == "flat"]
     flat = found.rows[0].metrics["accuracy"]
     assert (flat.mean, flat.deviation) == pytest.approx((statistics.mean(accuracies), statistics.stdev(accuracies)))
@@ -167,7 +170,7 @@ def test_the_table_has_means_deviations_and_the_papers_number(carried_out):
 
 
 def test_a_tuned_arm_reports_the_best_rate_of_a_seed_that_is_not_reported(tmp_path):
-    found = reproduce(small.recipe(tuned=True), tmp_path, Extent(seeds=1))
+    found = reproduce(replace(UNDRAWN, tuned=True), tmp_path, Extent(seeds=1))
     tried = {(line["arm"], line["rate"]): line["metrics"]["accuracy"] for line in lines(tmp_path) if line["seed"] == TUNING_SEED}
     for row in found.rows:
         rates = {rate: accuracy for (arm, rate), accuracy in tried.items() if arm == row.arm}
@@ -218,7 +221,6 @@ def test_figures_are_drawn_from_the_records(carried_out):
 
 def test_arms_that_differ_by_orders_of_magnitude_have_a_logarithmic_axis_in_plain_numbers(carried_out):
     recipe = small.recipe(charts=(Chart("arms", "arms", "negative_log_likelihood", logarithmic=True),))
-    reproduce(recipe, carried_out)
     path = carried_out / "runs.jsonl"
     records = lines(carried_out)
     for line in records:
@@ -278,17 +280,15 @@ def test_the_command_line_carries_out_a_file_and_lists_the_catalogue(tmp_path, m
 
 def test_the_list_counts_what_is_done_where_it_is_told_to_look(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    arms = ("no clipping", "small bound, flat")
-    reproduce(RECIPES["ntk-table"], tmp_path / "elsewhere" / "ntk-table", Extent(seeds=1, arms=arms))
 
-    def counted(command):
+    def counted(*words):
         with pytest.raises(SystemExit):
-            main(command.split())
+            main(["reproduce", "--list", "--json", *words])
         listed = json.loads(capsys.readouterr().out.splitlines()[-1])["recipes"]
         return next(row["done"] for row in listed if row["name"] == "ntk-table")
 
-    assert counted("reproduce --list --json") == 0
-    assert counted("reproduce --list --out elsewhere --json") == len(arms)
+    assert counted() == 0
+    assert counted("--out", str(RESULTS)) == RECIPES["ntk-table"].runs
 
 
 def test_the_command_line_asks_for_a_name(capsys):
@@ -337,7 +337,7 @@ def test_what_another_question_asked_for_does_not_count(all_runs, tmp_path, chan
 
 
 def test_shorter_runs_do_not_count(tmp_path):
-    reproduce(small.recipe(), tmp_path, Extent(seeds=1, epochs=0.1))
+    reproduce(UNDRAWN, tmp_path, Extent(seeds=1, epochs=0.1))
     assert done(small.recipe(), Records(tmp_path / "runs.jsonl")) == 0
 
 

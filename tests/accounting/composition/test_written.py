@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from made import MIXTURE
 
 from privet.accounting import (
     BallsInBinsEvent,
@@ -20,25 +21,11 @@ from privet.accounting.composition.written import MECHANISMS, parse_composition
 from privet.accounting.queries import composed_delta, composed_epsilon
 from privet.errors import InvalidArgumentError
 
-TOML = """
-delta = 1e-6
-adjacency = "zero-out"
-
-[[releases]]
-mechanism = "gaussian"
-noise_multiplier = 1.1
-sampling_rate = 0.01
-count = 300
-
-[[releases]]
-mechanism = "laplace"
-noise_multiplier = 20
-"""
 WRITTEN = Composition((Event(0.01, 1.1, 300), LaplaceEvent(1.0, 20.0)), "zero-out", 1e-6)
 
 
 def test_toml_and_json_say_the_same(tmp_path):
-    (tmp_path / "mixture.toml").write_text(TOML)
+    (tmp_path / "mixture.toml").write_text(f'adjacency = "zero-out"\n{MIXTURE}')
     content = {
         "delta": 1e-6,
         "adjacency": "zero-out",

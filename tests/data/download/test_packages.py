@@ -51,17 +51,14 @@ def slow(command, folder):
     raise subprocess.TimeoutExpired(command, 600)
 
 
-@pytest.mark.parametrize(
-    ("act", "reason"),
-    [
-        (
-            lambda *_: (100, "W: x\nE: Unable to locate package\n"),
-            r"apt-get download .* status 100: E: Unable to locate package$",
-        ),
-        (missing, "apt-get is not installed"),
-        (slow, "longer than 600 seconds"),
-    ],
-)
+@pytest.mark.parametrize(("act", "reason"), [
+    (
+        lambda *_: (100, "W: x\nE: Unable to locate package\n"),
+        r"apt-get download .* status 100: E: Unable to locate package$",
+    ),
+    (missing, "apt-get is not installed"),
+    (slow, "longer than 600 seconds"),
+])  # fmt: skip
 def test_a_tool_that_fails_is_missing_or_slow_is_named(monkeypatch, act, reason):
     fake_tool(monkeypatch, act)
     with pytest.raises(RuntimeError, match=reason):

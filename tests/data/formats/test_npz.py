@@ -110,10 +110,7 @@ BAD = {
         {"x_train": X, "y_train": LABELS, "x_test": X, "y_test": LABELS + 1},
         "y_test is .*targets are all as declared. Row 2",
     ),
-    "another shape": (
-        {"x_train": X, "y_train": LABELS, "x_test": X[:, :1], "y_test": LABELS},
-        "x_test is .*like x_train",
-    ),
+    "another shape": ({"x_train": X, "y_train": LABELS, "x_test": X[:, :1], "y_test": LABELS}, "x_test is .*like x_train"),
     "another type": (
         {"x_train": X, "y_train": LABELS, "x_test": X.astype(np.uint8), "y_test": LABELS},
         "x_test is 'uint8.*like x_train: float64",

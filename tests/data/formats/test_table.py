@@ -83,15 +83,11 @@ def test_test_data_is_encoded_alike(tmp_path):
     assert [part.tolist() for part in found.test.tensors] == [[[1, 0, 1, 0]], [2]]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("age,kind,size\n1,cat,2\n", "test is .*with the columns of its schema. It has no column 'colour'"),
-        ("age,kind,size,colour\n1,cat,2,red\n1,emu,2,red\n", "test is .*whose targets are all as declared. Row 2 has"),
-        ("a,a\n", "test is .*first line names each column once"),
-    ],
-    ids=["a column is missing", "a target is not declared", "no header"],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("age,kind,size\n1,cat,2\n", "test is .*with the columns of its schema. It has no column 'colour'"),
+    ("age,kind,size,colour\n1,cat,2,red\n1,emu,2,red\n", "test is .*whose targets are all as declared. Row 2 has"),
+    ("a,a\n", "test is .*first line names each column once"),
+], ids=["a column is missing", "a target is not declared", "no header"])  # fmt: skip
 def test_unfit_test_data_is_refused(tmp_path, text, message):
     with pytest.raises(InvalidArgumentError, match=f"^{message}"):
         load_table(saved(tmp_path, ROWS), schema=PETS, test=saved(tmp_path, text, "test.csv"))

@@ -17,13 +17,7 @@ from rounding import assert_equal_up_to_rounding
 def test_the_tensors_are_normalised_images_and_labels():
     data = published.load(tiny.image_set(lambda: tiny.ARRAYS))
     inputs, labels = data.train.tensors
-    assert (data.name, data.classes, data.input_shape, len(data.train), len(data.test)) == (
-        "tiny",
-        10,
-        (1, 28, 28),
-        4,
-        2,
-    )
+    assert (data.name, data.classes, data.input_shape, len(data.train), len(data.test)) == ("tiny", 10, (1, 28, 28), 4, 2)
     assert (inputs.dtype, labels.dtype) == (torch.float32, torch.int64)
     expected = (torch.from_numpy(tiny.ARRAYS.x_train.copy())[:, None] / 255 - 0.1307) / 0.3081
     assert_equal_up_to_rounding(inputs, expected)
@@ -128,16 +122,13 @@ def test_the_bytes_match_the_format_description():
     assert encode_idx(np.array([[7, 8]], dtype=np.uint8)) == bytes((0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2, 7, 8))
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "not an IDX file"),
-        (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00\x00\x00\x00", "not an IDX file of unsigned bytes"),
-        (b"\x00\x00\x08\x02\x00\x00", "truncated"),
-        (b"\x00\x00\x08\x01\x00\x00\x00\x03\x01\x02", "gives the shape"),
-        (b"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "gives the shape"),
-    ],
-)
+@pytest.mark.parametrize(("content", "reason"), [
+    (b"", "not an IDX file"),
+    (b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00\x00\x00\x00", "not an IDX file of unsigned bytes"),
+    (b"\x00\x00\x08\x02\x00\x00", "truncated"),
+    (b"\x00\x00\x08\x01\x00\x00\x00\x03\x01\x02", "gives the shape"),
+    (b"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "gives the shape"),
+])  # fmt: skip
 def test_invalid_idx_files_are_refused(content, reason):
     with pytest.raises(ValueError, match=reason):
         decode_idx(content)

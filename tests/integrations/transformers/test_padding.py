@@ -39,15 +39,12 @@ def padded(collate, length):
     return collate([row(length)])["input_ids"].shape[1]
 
 
-@pytest.mark.parametrize(
-    ("limits", "lengths"),
-    [
-        ((), {5: 16, 16: 16, 70: 80}),
-        ((77,), {5: 16, 60: 64, 65: 77, 77: 77}),
-        ((20, 77), {5: 16, 17: 20, 20: 20, 21: 32, 70: 77}),
-        ((77,), {90: 96}),  # too long for the model, whatever it is padded to
-    ],
-)
+@pytest.mark.parametrize(("limits", "lengths"), [
+    ((), {5: 16, 16: 16, 70: 80}),
+    ((77,), {5: 16, 60: 64, 65: 77, 77: 77}),
+    ((20, 77), {5: 16, 17: 20, 20: 20, 21: 32, 70: 77}),
+    ((77,), {90: 96}),  # too long for the model, whatever it is padded to
+])  # fmt: skip
 def test_no_example_is_padded_past_what_the_model_takes(limits, lengths):
     collate = with_public_lengths(DataCollatorWithPadding(tokenizer()), limits)
     assert {length: padded(collate, length) for length in lengths} == lengths
@@ -116,17 +113,13 @@ def masked_model():
     return BertForMaskedLM(bert().config), DataCollatorForLanguageModeling(tokenizer(mask_token="w2")), {}
 
 
-@pytest.mark.parametrize(
-    ("made", "changes"),
-    [
-        (lambda: words_model("left"), True),
-        (lambda: words_model("right"), False),
-        (lambda: class_model("right", None), True),
-        (lambda: class_model("right", 0), False),
-        (masked_model, False),  # random masks alone change nothing
-    ],
-    ids=["positions shift", "padded on the right", "the last token counts", "the pad token is known", "random masks"],
-)
+@pytest.mark.parametrize(("made", "changes"), [
+    (lambda: words_model("left"), True),
+    (lambda: words_model("right"), False),
+    (lambda: class_model("right", None), True),
+    (lambda: class_model("right", 0), False),
+    (masked_model, False),  # random masks alone change nothing
+], ids=["positions shift", "padded on the right", "the last token counts", "the pad token is known", "random masks"])  # fmt: skip
 def test_where_padding_changes_the_gradient_examples_have_their_own_lengths(tmp_path, made, changes, recwarn):
     """The sum of gradients is that of a loop over the unpadded texts."""
     model, collate, more = made()

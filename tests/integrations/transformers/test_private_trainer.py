@@ -167,7 +167,7 @@ def test_activation_checkpointing_of_both_kinds(tmp_path, reentrant, adapted):
     model = lora() if adapted else llama()
     before = weights(model)
     host = trainer(
-        tmp_path, model=model, plan=make_plan(steps=2), activation_checkpointing=True,
+        tmp_path, model=model, plan=make_plan(steps=2), probe=True, activation_checkpointing=True,
         activation_checkpointing_kwargs={"use_reentrant": reentrant},
     )  # fmt: skip
     host.train()
@@ -202,7 +202,7 @@ def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
     torch.manual_seed(0)
     model = dict(adapters())[kind]()
     before = weights(model)
-    host = trainer(tmp_path, model=model, plan=make_plan(steps=3), given={"eval_dataset": Sequences(8, seed=1)})
+    host = trainer(tmp_path, model=model, plan=make_plan(steps=3), probe=True, given={"eval_dataset": Sequences(8, seed=1)})
     host.train()
     assert moved(before, model, some=True)
     assert host.training.method == "ghost"
@@ -217,11 +217,11 @@ def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
 
 def test_users_are_trained_as_units(tmp_path):
     """Sixteen people wrote three sequences each; without a loss, that of a person is the mean over theirs."""
-    users = privet.units.Users(Sequences(), [number % 16 for number in range(48)], 3, collate=lambda rows: pad(rows, 16))
+    users = privet.units.Users(Sequences(48), [number % 16 for number in range(48)], 3, collate=pad)
     host = trainer(tmp_path, data=users, plan=make_plan(2, examples=16, batch_size=4, unit="one user"))
     _, _, loss_fn = host._private_parts()
     content, mask = users[3]
-    rows = Sequences().rows[3::16]
+    rows = Sequences(48).rows[3::16]
     alone = torch.stack([host.model(**pad([row], multiple=1)).loss for row in rows])
     found = loss_fn(host.model, ({name: value[None] for name, value in content.items()}, mask[None]))
     torch.testing.assert_close(found[0], alone.mean(), rtol=1e-4, atol=1e-5)
@@ -284,10 +284,10 @@ def test_a_model_can_be_made_when_training_starts_and_is_trained_once(tmp_path):
 
 
 def test_data_of_another_size_and_a_model_that_cannot_be_trained_are_refused_before_anything_is_spent(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="exactly the plan's size, 48"):
-        trainer(tmp_path, data=Sequences(47))
+    with pytest.raises(InvalidArgumentError, match="exactly the plan's size, 32"):
+        trainer(tmp_path, data=Sequences(31))
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
-    data = torch.utils.data.StackDataset(inputs=torch.randn(48, 4), labels=torch.randint(2, (48,)))
+    data = torch.utils.data.StackDataset(inputs=torch.randn(32, 4), labels=torch.randint(2, (32,)))
 
     def loss_fn(model, batch):
         return torch.nn.functional.cross_entropy(model(batch["inputs"]), batch["labels"], reduction="none")

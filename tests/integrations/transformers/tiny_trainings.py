@@ -21,7 +21,7 @@ import privet
 from privet.integrations.transformers import PrivateTrainer
 
 VOCABULARY = 40
-EXAMPLES = 48
+EXAMPLES = 32
 LONGEST = 12
 
 
@@ -51,8 +51,8 @@ class Labelled(Sequences):
         return {"input_ids": row["input_ids"], "labels": row["input_ids"][0] % 2}
 
 
-def pad(rows, multiple=8):
-    """Pad a batch to a multiple of 8."""
+def pad(rows, multiple=16):
+    """Pad a batch to a multiple of 16, so that all examples share a pass."""
     length = -(-max(len(row["input_ids"]) for row in rows) // multiple) * multiple
 
     def filled(name, value):
@@ -90,7 +90,7 @@ def lora(model=None, **options):
     return get_peft_model(llama() if model is None else model, LoraConfig(**options))
 
 
-def make_plan(steps=6, examples=EXAMPLES, batch_size=12, bound=0.7, multiplier=1.3, **options):
+def make_plan(steps=6, examples=EXAMPLES, batch_size=8, bound=0.7, multiplier=1.3, **options):
     return privet.Plan(
         examples=examples,
         sampling=privet.sampling.Poisson(batch_size=batch_size),
@@ -118,13 +118,16 @@ def arguments(folder, **options):
     return TrainingArguments(output_dir=str(folder), use_cpu=True, disable_tqdm=True, **options)
 
 
-def trainer(folder, *, model=None, data=None, kind=PrivateTrainer, given=None, plan=None, **options):
-    """Return a private trainer; `given` are arguments of the trainer, the others are TrainingArguments."""
+def trainer(folder, *, model=None, data=None, kind=PrivateTrainer, given=None, plan=None, probe=False, **options):
+    """Return a private trainer; `given` are arguments of the trainer, the others are TrainingArguments.
+
+    The check before the first step, which takes longer than the steps, is made by tests that are about it.
+    """
     return kind(
         model=llama() if model is None else model,
         args=arguments(folder, **options),
         train_dataset=Sequences() if data is None else data,
         data_collator=pad,
         plan=make_plan() if plan is None else plan,
-        **(given or {}),
+        **({"reading": privet.Reading(probe=probe)} | (given or {})),
     )
