@@ -12,12 +12,9 @@ def units(*cases: str) -> tuple[str, ...]:
 
 MUTANTS = [
     Mutant("rows of other units are joined", "sums._sum_rows",
-           "(-1, size, *rows.shape[1:]).sum(1)", "(size, -1, *rows.shape[1:]).sum(0)",
-           units("conv2d few positions, wide")),
+           "(-1, size, *rows.shape[1:]).sum(1)", "(size, -1, *rows.shape[1:]).sum(0)", units("conv2d few positions, wide")),
     Mutant("each row is weighted as if it were another unit's", "GroupedGrad.weighted_sum",
-           "repeat_interleave", "repeat",
-           units("conv2d few positions, wide")),
-    Mutant("a unit's rows start at another's", "GroupedGrad.index_select",
-           "slice(self.size * start, self.size * stop)", "slice(start, start + self.size * (stop - start))",
-           among("test_units", "test_blocks_of_units_hold_their_own_rows")),
+           "repeat_interleave", "repeat", units("conv2d few positions, wide")),
+    Mutant("a unit's rows start at another's", "GroupedGrad.index_select", "slice(self.size * start, self.size * stop)",
+           "slice(start, start + self.size * (stop - start))", among("test_units", "test_blocks_of_units_hold_their_own_rows")),
 ]  # fmt: skip
