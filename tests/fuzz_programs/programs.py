@@ -54,9 +54,11 @@ class Program:
 
     def model(self) -> Model:
         """Return the model with fresh state."""
+        owners = {line.module: line.operation for line in self.lines}
         with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            model = Model(self)
+            torch.default_generator.manual_seed(self.seed)  # `torch.manual_seed` takes a millisecond
+            steps = {str(k): Step(OPERATIONS[name], self.sizes) for k, name in sorted(owners.items())}
+            model = Model(self.lines, self.results(), steps)
             with torch.no_grad():
                 for parameter in model.parameters():  # no gradient may vanish by a lucky initial value
                     parameter.add_(0.1 * torch.randn_like(parameter))
@@ -104,13 +106,14 @@ class Program:
 
 
 class Model(nn.Module):
-    """What a program computes: a dictionary of tensors in, a list of tensors out."""
+    """What a program computes: a dictionary of tensors in, a list of tensors out.
 
-    def __init__(self, program: Program) -> None:
+    Its code does not name the table of operations, so that a pass follows those of the program alone.
+    """
+
+    def __init__(self, lines: tuple[Line, ...], results: list[str], steps: dict[str, nn.Module]) -> None:
         super().__init__()
-        self.lines, self.results = program.lines, program.results()
-        owners = {line.module: line.operation for line in program.lines}
-        self.steps = nn.ModuleDict({str(k): Step(OPERATIONS[name], program.sizes) for k, name in sorted(owners.items())})
+        self.lines, self.results, self.steps = lines, results, nn.ModuleDict(steps)
 
     def forward(self, batch: Mapping[str, Tensor]) -> list[Tensor]:
         found = dict(batch)
