@@ -195,7 +195,7 @@ MASKED = [
            "g * weights.to(self.dtype), a", "g, a", among("test_masks", f"{MASKS_SCARCE}[linear]")),
     Mutant("kept entries are summed with the square of the weights", "EntriesGrad.weighted_sum",
            "self.mask.put(weights.to(self.dtype) @", "self.mask.put(weights.square().to(self.dtype) @",
-           among( "test_masks", f"{MASKED_PLAIN}[layer norm-float64, few]", f"{MASKED_PLAIN}[conv2d plain-float64, few]")),
+           among("test_masks", f"{MASKED_PLAIN}[layer norm-float64, few]", f"{MASKED_PLAIN}[conv2d plain-float64, few]")),
     Mutant("rounding in sums that are masked is not allowed for", "WrappedGrad.abs_norm_bound",
            "return self.inner", "return 0 * self.inner", ROUNDING),
     Mutant("masked kernels are measured whole", "MaskedConvGrad.squared_norms", "gradients.mul_(numbers)", "gradients",
