@@ -606,17 +606,11 @@ def built(name, *shape, classes=CLASSES, **options):
 
 
 NETWORKS = [
-    built("logistic", 1, 9, 9),
-    built("mlp", 1, 9, 9, width=16),
-    built("cnn", 1, 28, 28, classes=10),
-    built("tanh-cnn", 1, 10, 10),
-    built("strided-cnn", 1, 9, 9, width=4),
-    built("relu-cnn", 1, 16, 16),
-    built("scattering-cnn", 6, 4, 4),
-    Case("transformer", Transformer, sentences(6), next_token),
-    Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False),
-    Case("u-net", u_net, numbers(2, 8, 6), smooth=False),
-]
+    built("logistic", 1, 9, 9), built("mlp", 1, 9, 9, width=16), built("cnn", 1, 28, 28, classes=10),
+    built("tanh-cnn", 1, 10, 10), built("strided-cnn", 1, 9, 9, width=4), built("relu-cnn", 1, 16, 16),
+    built("scattering-cnn", 6, 4, 4), Case("transformer", Transformer, sentences(6), next_token),
+    Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False), Case("u-net", u_net, numbers(2, 8, 6), smooth=False),
+]  # fmt: skip
 
 
 def everything(returned):

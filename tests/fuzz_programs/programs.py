@@ -146,13 +146,9 @@ def data(sizes: Sizes, contents: str, generator: torch.Generator) -> dict[str, T
     mask = whole(2, sizes.T).bool()
     mask[torch.arange(sizes.B), whole(sizes.T)] = True
     made = {
-        VECTOR: normal(sizes.d),
-        SEQUENCE: normal(sizes.T, sizes.d),
-        IMAGE: normal(sizes.C, sizes.H, sizes.W),
-        TOKENS: whole(VOCABULARY, sizes.T),
-        MASK: mask,
-        LENGTHS: 1 + whole(sizes.T),
-    }
+        VECTOR: normal(sizes.d), SEQUENCE: normal(sizes.T, sizes.d), IMAGE: normal(sizes.C, sizes.H, sizes.W),
+        TOKENS: whole(VOCABULARY, sizes.T), MASK: mask, LENGTHS: 1 + whole(sizes.T),
+    }  # fmt: skip
     position = int(torch.randint(sizes.B, (), generator=generator))
     for name, value in made.items():
         match contents:
