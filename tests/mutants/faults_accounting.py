@@ -13,8 +13,10 @@ SINGLE = partial(among, "test_single_release")
 OTHERS = partial(among, "test_mechanism_losses")
 BEYOND = partial(among, "test_decay")
 REPLACED = REFERENCE("test_replacing_one_example_costs_more")
+FAR_BELOW = among("test_monotone", "test_an_epsilon_far_below_its_guess_is_refined")
 
-ONE_RELEASE = [
+MUTANTS = [
+    # One release
     Mutant("what lies above all nodes is forgotten", "_connect",
            "return masses, p", "return masses, 0 * p", PAIRS("test_what_lies_above_all_nodes_is_an_infinite_loss")),
     Mutant("masses move down", "connect_dots",
@@ -57,9 +59,7 @@ ONE_RELEASE = [
            "edges / projections", "projections / edges", RELEASES("test_estimated_norms_against_simulated_sensitivities")),
     Mutant("an epoch has twice the steps to hide in", "random_allocation.losses",
            "bin(steps)[3:]", "bin(steps)[2:]", RELEASES("test_no_sample_of_random_allocation_shows_more_loss_than_is_counted")),
-]  # fmt: skip
-
-TOGETHER = [
+    # Together
     Mutant("one release of each kind is forgotten", "_Sum.change",
            "self.fixed + self._to_quanta(logs, part.count)", "self.fixed + self._to_quanta(logs, part.count - 1)",
            among("test_composition", "test_no_tail_is_lost_and_hardly_any_added")),
@@ -88,9 +88,7 @@ TOGETHER = [
            "infinite = 1.0", "infinite = 0.0", APART("test_wherever_far_losses_begin_nothing_is_lost")),
     Mutant("the dearest part is not what all cost", "parallel_epsilon", "return max(spent)", "return min(spent)",
            among("test_accounting_queries", "test_all_parts_cost_as_much_as_the_most_expensive_one")),
-]  # fmt: skip
-
-ANSWERS = [
+    # Answers
     Mutant("a block holds as much as its largest mass says", "decay.uniform_masses",
            "np.minimum.reduceat", "np.maximum.reduceat", BEYOND("test_bounds_hold_for_any_masses")),
     Mutant("a block's spacing never repeats", "decay._gains", "ends[1:, None, None] * distances <= math.pi",
@@ -119,10 +117,7 @@ ANSWERS = [
            "return low", "return high", among("test_root_finding", "test_the_largest_count_is_found_in_few_questions")),
     Mutant("an attacker has less than a curve leaves", "false_negative_rate", "steep = 1 - privacy.deltas - np.where",
            "steep = 1 + privacy.deltas - np.where", among("test_tradeoff", "test_the_gaussians_curve_is_met_from_the_safe_side")),
-]  # fmt: skip
-
-FAR_BELOW = among("test_monotone", "test_an_epsilon_far_below_its_guess_is_refined")
-UNSTEADY = [
+    # Unsteady
     Mutant("what is expected of moments is asked once", "accountant._ROUNDS", "= 8, 1e-6", "= 1, 1e-6", FAR_BELOW),
     Mutant("what others have gained far losses have, too", "_Sum._to_quanta", "many[2] - (magnitudes - many[0])", "many[2]",
            APART("test_where_the_others_are_too_small_to_count_far_losses_make_up_for_it")),
@@ -133,5 +128,3 @@ UNSTEADY = [
     Mutant("similar releases share a range of losses", "event_losses.losses", "(type(event), grid)", "(type(event), grid.width)",
            RELEASES("test_losses_of_a_release_do_not_depend_on_what_is_asked_with_it")),
 ]  # fmt: skip
-
-MUTANTS = [*ONE_RELEASE, *TOGETHER, *ANSWERS, *UNSTEADY]

@@ -2,7 +2,12 @@
 
 from mutant import Mutant, among, tape
 
-GEOMETRY = [
+WAYS = "test_every_way_to_measure_gives_the_same_norms"
+CHOICE = "test_the_cheapest_way_follows_from_the_sizes"
+FORWARD = "test_the_forward_pass_is_torchs_own"
+
+MUTANTS = [
+    # Geometry
     Mutant("all padding comes after the image", "Geometry._inside",
            "dimension, pad, size", "dimension, 0, size", tape("conv1d padding", "conv2d padding")),
     Mutant("patches are not dilated", "geometry._find_window",
@@ -25,9 +30,7 @@ GEOMETRY = [
            among("test_convolution", "test_norms_gradients_and_sums_are_those_of_torch")),
     Mutant("large examples keep the colours of the first", "_to_channels_last", "copy_(example.t())",
            "copy_(x.flatten(2)[0].t())", among("test_convolution", "test_large_examples_are_put_channels_last_one_at_a_time")),
-]  # fmt: skip
-
-KERNELS = [
+    # Kernels
     Mutant("gradients of a first layer are not turned back", "ConvGrad._form", "grad.gradients).transpose(1, 2))",
            "grad.gradients).view_as(formed))", among("test_convolution", "test_norms_gradients_and_sums_are_those_of_torch")),
     Mutant("two dimensions of the kernel change places in gradients that are kept", "ConvDenseGrad.materialize",
@@ -46,12 +49,7 @@ KERNELS = [
            "gradients[block]", "gradients[block].flip(0)", tape("conv2d plain")),
     Mutant("gradients are kept whatever their size", "gradient.choose_grad", "shape.weight <= KEEP * shape.factors", "True",
            among("test_convolution", "test_gradients_are_kept_while_they_are_few")),
-]  # fmt: skip
-
-WAYS = "test_every_way_to_measure_gives_the_same_norms"
-CHOICE = "test_the_cheapest_way_follows_from_the_sizes"
-MISSED = "test_no_way_to_measure_a_convolution_misses_a_long_gradient"
-NORMS = [
+    # Norms
     Mutant("one position: the norm of the patch is missing", "norms._norms_of_product", "product_norms(geometry.patches(x), ",
            "product_norms(torch.ones_like(geometry.patches(x)), ", tape("conv1d one position")),
     Mutant("formed: twice the norm", "norms._norms_of_formed", "squared_norms", "4 * squared_norms", tape("conv2d plain")),
@@ -76,10 +74,7 @@ NORMS = [
            "shape.keeping <= cheapest_method(shape).cost(shape) + shape.summing", "True", among("test_convolution", CHOICE)),
     Mutant("the Gram matrix of pixels is taken to be dear", "_DIAGONAL",
            "_DIAGONAL = 15", "_DIAGONAL = 1500", among("test_convolution", CHOICE)),
-]  # fmt: skip
-
-FORWARD = "test_the_forward_pass_is_torchs_own"
-LAYERS = [
+    # Layers
     Mutant("same: the odd zero comes first", "handlers._read_settings",
            "for side in (0, total % 2))", "for side in (total % 2, 0))", among("test_convolution", FORWARD)),
     Mutant("the bias is averaged over the positions", "_follow.record", "DenseGrad(grad.flatten(2).sum(2))",
@@ -91,5 +86,3 @@ LAYERS = [
     Mutant("the input gradient of a convolution is that of the transposed one", "_Layer.pull_back",
            "is not None, self", "is None, self", tape("conv2d called twice")),
 ]  # fmt: skip
-
-MUTANTS = [*GEOMETRY, *KERNELS, *NORMS, *LAYERS]

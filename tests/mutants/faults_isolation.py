@@ -5,6 +5,7 @@ from functools import partial
 from mutant import Mutant, alone, among, attack, tape
 
 MEMORY = partial(among, "test_memory_safety")
+ISOLATION = partial(among, "test_isolation")
 DRAWS = among("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")
 LAWS = among("test_random", "test_laws_are_torchs_and_every_examples_own")
 TORCHS = among("test_random", "test_attention_that_drops_nothing_is_torchs")
@@ -12,11 +13,8 @@ CHANCES = among("test_random", "test_without_chance_nothing_is_drawn_or_everythi
 STEERED = among("test_indexing", "test_each_example_controls_its_own_path")
 FEW = among("test_attention", "test_masks_of_examples_with_few_dimensions")
 MASKS = among("test_attention", "test_masks_of_every_shape")
-KEYS = FEW
 SATURATED = among("test_attention", "test_a_saturated_softmax_rounds_as_torchs_for_one_example")
 DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
-
-
 WAYS_BACK = among("test_ghost", "test_code_that_a_pass_cannot_follow_sees_one_examples_gradient")
 
 
@@ -28,36 +26,45 @@ def apart(name: str) -> tuple[str, ...]:
     return among("test_isolation", f"test_examples_do_not_meet_in_what_names_are_bound_to[{name}-loop]")
 
 
-def isolation(*tests: str) -> tuple[str, ...]:
-    return among("test_isolation", *tests)
+def alone_in(*programs: str) -> tuple[str, ...]:
+    return among("test_apart", *(f"test_an_example_has_the_gradient_that_it_has_alone[{program}]" for program in programs))
 
 
-STATE = [
+def hidden(program: str) -> tuple[str, ...]:
+    return among("test_operators", f"test_what_torch_hides_writes_to_no_parameter[{program}]")
+
+
+def asked(program: str) -> tuple[str, ...]:
+    return among("test_called_back", f"test_what_torch_asks_an_argument_for_is_answered_for_one_example[{program}]")
+
+
+MUTANTS = [
+    # State
     Mutant("a pass that finds another state restores the last one's", "Guard.isolate",
            "if last is not None and last.is_current()", "if last is not None",
-           isolation("test_what_changes_between_passes_is_found")),
+           ISOLATION("test_what_changes_between_passes_is_found")),
     Mutant("the state is looked for in every pass", "Guard.isolate",
            "last if last is not None and last.is_current() else Snapshot(*self._roots)", "Snapshot(*self._roots)",
-           isolation("test_the_state_is_looked_for_once_if_nothing_changes")),
+           ISOLATION("test_the_state_is_looked_for_once_if_nothing_changes")),
     Mutant("modes stay", "Guard.isolate",
-           "write(value)", "pass", isolation("test_modes_and_whether_parameters_are_trained_are_restored[loop]")),
+           "write(value)", "pass", ISOLATION("test_modes_and_whether_parameters_are_trained_are_restored[loop]")),
     Mutant("objects that examples share are left as they are", "Guard.isolate", "for each in (found, *shared):",
-           "for each in (found,):", isolation("test_examples_do_not_meet_in_an_object_that_they_hold[loop]")),
+           "for each in (found,):", ISOLATION("test_examples_do_not_meet_in_an_object_that_they_hold[loop]")),
     Mutant("frozen parameters are written to", "Guard.is_protected",
            "(*self._trained.values(), *self._current.parameters, *self._current.kept)", "(*self._trained.values(),)",
-           isolation("test_what_is_not_copied_is_not_written_to[frozen-loop]")),
+           ISOLATION("test_what_is_not_copied_is_not_written_to[frozen-loop]")),
     Mutant("large tensors are written to", "Guard.is_protected", "*self._current.parameters, *self._current.kept",
-           "*self._current.parameters", isolation("test_what_is_not_copied_is_not_written_to[large-loop]")),
+           "*self._current.parameters", ISOLATION("test_what_is_not_copied_is_not_written_to[large-loop]")),
     Mutant("hooks are not followed", "Snapshot._save_module", "elif name not in _TABLES:",
            "elif name not in _TABLES and not name.endswith('hooks'):", attack("state-number_kept_by_a_hook")),
     Mutant("modules that share a buffer have copies of their own", "Snapshot.begin", "table[name] = copies[id(x)]",
-           "table[name] = copy(x)", isolation("test_modules_that_share_a_buffer_share_its_copy[loop]")),
+           "table[name] = copy(x)", ISOLATION("test_modules_that_share_a_buffer_share_its_copy[loop]")),
     Mutant("large arrays are written to", "Snapshot.begin",
-           "array.flags.writeable = False", "pass", isolation("test_a_large_array_is_read_only_in_a_pass[loop]")),
+           "array.flags.writeable = False", "pass", ISOLATION("test_a_large_array_is_read_only_in_a_pass[loop]")),
     Mutant("a created layer has no name", "Snapshot.restore",
-           "return created", "return set()", isolation("test_modules_that_a_pass_creates_are_removed_and_named")),
+           "return created", "return set()", ISOLATION("test_modules_that_a_pass_creates_are_removed_and_named")),
     Mutant("parameters stay frozen", "Snapshot.restore", "parameter.requires_grad = asked", "pass",
-           isolation("test_modes_and_whether_parameters_are_trained_are_restored[loop]")),
+           ISOLATION("test_modes_and_whether_parameters_are_trained_are_restored[loop]")),
     Mutant("lists that were empty keep items", "Snapshot.restore", "container.clear()", "pass", undone("empty list")),
     Mutant("numbers of tensors stay", "isolation._restore_numbers", "x.copy_(numbers)", "pass", undone("tensor in a list")),
     Mutant("numbers of arrays stay", "_save_array.restore", "x[...] = kept", "pass", undone("array")),
@@ -78,9 +85,7 @@ STATE = [
     Mutant("modules of the user are not looked into", "read_bindings",
            "if isinstance(module, types.ModuleType) and is_user_code(module.__name__)", "if False",
            attack("state-number_kept_in_another_file")),
-]  # fmt: skip
-
-CORE = [
+    # Core
     Mutant("examples stay where vmap has them", "batching._unwrap", "physical.movedim(dimension, 0) if dimension else physical",
            "physical", among("test_batching", "test_the_function_sees_examples_first_and_its_result_is_one_examples")),
     Mutant("another transformation is taken for the examples", "batching.run_on_physical_batch",
@@ -166,9 +171,7 @@ CORE = [
            among("test_loop", "test_grad_is_unchanged_although_a_reentrant_checkpoint_fills_it")),
     Mutant("an example's writes stay in its input", "differentiate", "leaf.clone() if isinstance(leaf, Tensor) else leaf", "leaf",
            among("test_loop", "test_writes_to_an_input_are_discarded_at_the_next_parameters")),
-]  # fmt: skip
-
-RULES = [
+    # Rules
     Mutant("a convolution forgets its rows", "convolution.handlers._follow", "max(1, len(input) // max(1, recorder.examples))",
            "1", among("test_convolution", "test_images_belong_to_their_example_wherever_they_lie")),
     Mutant("a convolution: dilation and groups change places", "_make_handler.handler",
@@ -192,7 +195,7 @@ RULES = [
     Mutant("the mask of several rows is that of the first example", "scaled_dot_product_attention",
            "mask.expand", "mask[:1].expand", MASKS),
     Mutant("attention forgets masks of few dimensions", "scaled_dot_product_attention",
-           "mask = mask.reshape(len(mask), *(1,) * (dimensions - mask.dim()), *mask.shape[1:])", "mask = None", KEYS),
+           "mask = mask.reshape(len(mask), *(1,) * (dimensions - mask.dim()), *mask.shape[1:])", "mask = None", FEW),
     Mutant("attention is fused where torch does not", "scaled_dot_product_attention",
            "(q, k, v, mask, *rest, **options)", "(q[None], k[None], v[None], mask, *rest, **options)[0]", SATURATED),
     Mutant("padding hides queries instead of keys", "_bias_of_scores",
@@ -266,9 +269,7 @@ RULES = [
     Mutant("attention with dropout: groups of heads share the wrong keys", "_attention",
            "x.repeat_interleave(times, -3)", "torch.cat([x] * times, -3)", TORCHS),
     Mutant("attention drops half as often", "_attention", "attn_mask, dropout_p", "attn_mask, dropout_p / 2", LAWS),
-]  # fmt: skip
-
-EXPERTS = [
+    # Experts
     Mutant("rows of different experts meet", "GroupedLinearGrad.squared_norms", ".masked_fill_(different, 0)", "",
            among("test_experts", "test_norms_and_sums_are_those_of_the_materialised_gradients")),
     Mutant("rows without an expert have a gradient", "grouped_mm.record", "if not complete:", "if False:",
@@ -281,9 +282,7 @@ EXPERTS = [
            ".clamp(min=minlength)", "", among("test_experts", "test_counts_are_those_of_torch")),
     Mutant("gradients of experts are formed from the wrong factors", "grouped_mm.record", "g, experts, size",
            "2 * g, experts, size", among("test_experts", "test_gradients_norms_and_sums_are_those_of_one_example_at_a_time")),
-]  # fmt: skip
-
-QUANTISED = [
+    # Quantised
     Mutant("what one entry holds is in a tensor only if all do", "indexing.contains",
            "torch.eq(input, element).any()", "torch.eq(input, element).all()", STEERED),
     Mutant("examples that hold different numbers part", "indexing.equal", "(input == other).all()", "(input == other)", STEERED),
@@ -296,6 +295,23 @@ QUANTISED = [
     Mutant("parameters are assigned other memory", "GuardedCalls._access_attribute",
            "if func != _DATA_SET or not _is_same(args[0], args[1]):", "if False:",
            among("test_calls", "test_parameters_are_not_written_to[data =-loop]")),
+    # Where torch cannot batch a function, or calls code below vmap
+    Mutant("views of an argument are stacked", "_shares_memory",
+           "return bool(result.numel()) and any(", "return False and any(", alone_in("moveaxis")),
+    Mutant("classes of the user's see all examples", "_inspect", "foreign.append(x)", "pass", alone_in("operators_of_a_class")),
+    Mutant("classes of the user's see all clients", "SharedCalls.call", "isinstance(x, Tensor) and has_own_operators(type(x))",
+           "False", among("test_apart", "test_clients_are_kept_apart_from_the_operators_of_a_class")),
+    Mutant("what is written to is not followed", "Recorder.follow", "and self._unfollowed[id(tensor)][1] == tensor._version", "",
+           among("test_apart", "test_a_tensor_that_is_written_to_is_followed_from_then_on")),
+    Mutant("scripts compute with all examples", "SharedCalls.give_up", "raise self._failure", "self._failure = None",
+           among("test_operators", "test_a_script_is_not_tried_again_for_all_examples_once_its_error_is_caught")),
+    Mutant("both branches are the first", "called_back._choose", "true_fn if pred else false_fn", "true_fn",
+           among("test_operators", "test_control_flow_of_torch_has_the_gradients_of_control_flow_of_python[cond-ghost]")),
+    Mutant("functions of operators may use parameters", "called_back.call_higher_order",
+           "if any(tensor.requires_grad for function in functions for tensor in _list_used(function)):", "if False:",
+           among("test_operators", "test_operators_whose_functions_use_parameters_are_refused")),
+    Mutant("only what functions name themselves is looked for", "_list_used", "[cell.cell_contents for cell in cells]", "[]",
+           among("test_operators", "test_operators_whose_functions_use_parameters_are_refused")),
+    Mutant("operators compute with all clients", "SharedCalls.call", "if is_foreign(func) and any(map(is_wrapped, leaves)):",
+           "if False:", among("test_operators", "test_the_batching_rule_of_an_operator_sees_no_clients")),
 ]  # fmt: skip
-
-MUTANTS = [*STATE, *QUANTISED, *CORE, *RULES, *EXPERTS]

@@ -1,10 +1,14 @@
-"""Faults in embeddings, embedding bags, normalisation layers and elementwise parameters."""
+"""Faults in embeddings, embedding bags, normalisation, elementwise parameters, recurrent layers and units of several rows."""
 
 from mutant import Mutant, among, tape
 
 MOVED = "test_moving_every_gradient_gives_the_same"
+DROPOUT = "test_dropout_between_layers_is_torchs"
+PLAIN = "test_outputs_and_states_are_those_of_the_plain_module"
+UNITS = among("test_units", "test_the_tape_gives_a_units_gradient_for_every_model[conv2d few positions, wide]")
 
-EMBEDDING = [
+MUTANTS = [
+    # Embedding
     Mutant("duplicates of a shared gradient count once each", "_measure_shared", "((2 * rank + 1) * counts).sum(1)",
            "counts.sum(1)", among("test_embedding_kernels", "test_norms_and_sums_are_those_of_dense_gradients[torch]")),
     Mutant("every example's rows add to those of the first", "reference._add_up",
@@ -23,17 +27,13 @@ EMBEDDING = [
            "else padding_idx % size", "else padding_idx", tape("embedding, negative padding index in a call")),
     Mutant("indices out of range are wrapped", "embedding.index", "where + len(table) * (where < 0)", "where % len(table)",
            among("test_embedding", "test_indices_out_of_range_contribute_nothing")),
-]  # fmt: skip
-
-BAGS = [
+    # Bags
     Mutant("a mean is a sum", "_REDUCTIONS", '"mean": _mean', '"mean": _sum', tape("embedding bag, mean")),
     Mutant("a negative padding index is ignored", "embedding.embedding_bag", "input != padding_idx % weight.shape[0]",
            "input != padding_idx", tape("embedding bag, negative padding index in a call")),
     Mutant("bags run on into the next example's", "_pad_bags", "places < ends[:, None]", "places < ends.max()",
            among("test_embedding", "test_bags_that_begin_at_the_same_places_in_every_example_are_kept_apart")),
-]  # fmt: skip
-
-NORMALISATION = [
+    # Normalisation
     Mutant("shifts have no gradient", "_Affine.record",
            "in ((self.weight, scales), (self.bias, shifts)):", "in ((self.weight, scales),):", tape("layer norm", "group norm")),
     Mutant("the output gradient is missing from scales", "_Affine.record_products",
@@ -66,9 +66,36 @@ NORMALISATION = [
     Mutant("scale and shift: the scale is missing from the input gradient", "_ScaleAndShift.backward",
            "grad if scale is None else grad * scale", "grad",
            among("test_normalisation", "test_outputs_and_input_gradients_are_torchs_own")),
+    # Recurrent
+    Mutant("RNN: the slope of the activation is missing", "_elman.backward",
+           "slope(grads[0], kept[0])", "grads[0]", tape("rnn", "relu rnn")),
+    Mutant("GRU: the reset gate is missing from the candidate's hidden part", "_gru_backward",
+           "grad_z, grad_n * r", "grad_z, grad_n", tape("gru")),
+    Mutant("GRU: the update gate's gradient has the wrong sign", "_gru_backward",
+           "_SIGMOID(grad * (h - n), z)", "_SIGMOID(grad * (n - h), z)", tape("gru")),
+    Mutant("LSTM: the cell state forgets later steps", "_lstm_backward",
+           "grad_c = grad_c + _TANH", "grad_c = _TANH", tape("lstm")),
+    Mutant("LSTM: the forget gate is skipped", "_lstm_backward", "(grad_c.mul_(f),)", "(grad_c,)", tape("lstm")),
+    Mutant("LSTM: input and candidate gates change places", "_lstm_backward",
+           "_SIGMOID(grad_c * g, i), _SIGMOID(grad_c * c, f), _TANH(grad_c * i, g)",
+           "_TANH(grad_c * i, g), _SIGMOID(grad_c * c, f), _SIGMOID(grad_c * g, i)", tape("lstm")),
+    Mutant("both biases are measured by the gates' input part", "_run.record",
+           "b_hh, for_hidden", "b_hh, for_inputs", tape("gru")),
+    Mutant("biases are averaged over the positions", "_run.record",
+           "promote(grad, bias).sum(1)", "promote(grad, bias).mean(1)", tape("rnn")),
+    Mutant("the hidden weight is measured by the gates' input part", "_run.record",
+           "(weights.hh, previous, for_hidden)", "(weights.hh, previous, for_inputs)", tape("gru")),
+    Mutant("every second layer runs backwards", "_network",
+           "run % directions == 1", "run % 2 == 1", among("test_recurrent", PLAIN)),
+    Mutant("gradients of both parts of the gates are one", "Layer.backward",
+           "inputs[0] is hidden[0]", "True", tape("gru", "gru, packed")),
+    Mutant("the gradient of the input misses what flows through the hidden weight", "Layer.backward",
+           "found.hidden @ self", "0 * found.hidden @ self", tape("rnn")),
+    Mutant("dropout in evaluation mode", "_network", "train and dropout", "dropout", among("test_recurrent", DROPOUT)),
+    # Units: the sum over the rows of a unit, and their order
+    Mutant("rows of other units are joined", "sums._sum_rows",
+           "(-1, size, *rows.shape[1:]).sum(1)", "(size, -1, *rows.shape[1:]).sum(0)", UNITS),
+    Mutant("each row is weighted as if it were another unit's", "GroupedGrad.weighted_sum", "repeat_interleave", "repeat", UNITS),
+    Mutant("a unit's rows start at another's", "GroupedGrad.index_select", "slice(self.size * start, self.size * stop)",
+           "slice(start, start + self.size * (stop - start))", among("test_units", "test_blocks_of_units_hold_their_own_rows")),
 ]  # fmt: skip
-
-ELEMENTWISE = [
-]  # fmt: skip
-
-MUTANTS = [*EMBEDDING, *BAGS, *NORMALISATION, *ELEMENTWISE]

@@ -10,7 +10,8 @@ BUDGET = partial(among, "test_budget")
 HOSTS = partial(among, "test_hosts")
 LIGHTNING = partial(among, "test_lightning")
 
-COUNTED = [
+MUTANTS = [
+    # Counted
     Mutant("steps are not written down", "Ledger.reserve",
            '_note({"record": "reserve", "first": first, "count": len(reserved), "multipliers": reserved}, len(reserved))',
            "_spent += len(reserved)", LEDGER("test_cost_is_on_disk_before_a_token_exists")),
@@ -58,9 +59,7 @@ COUNTED = [
            among("test_frozen_parts", "test_a_model_with_another_base_is_refused_before_anything_is_restored")),
     Mutant("a base that changes is not saved", "ChangedTensors.state_dict", "if frozen_digest(self._module) != self._start:",
            "if False:", among("test_frozen_parts", "test_a_frozen_parameter_that_follows_the_trained_ones_is_saved")),
-]  # fmt: skip
-
-HOSTED = [
+    # Hosted
     Mutant("a host's lost steps are released again", "PrivateModule.training_step",
            "self.private_training.steps_spent > trainer.global_step", "False",
            LIGHTNING("test_a_fit_resumes_from_an_older_checkpoint_and_what_was_lost_stays_spent")),
@@ -82,9 +81,7 @@ HOSTED = [
            LIGHTNING("test_a_data_module_serves_validation_and_leaves_training_to_the_plan[Unused]")),
     Mutant("a fit that trained on nothing ends as if it had trained", "check_stepped", "not stepped", "False",
            LIGHTNING("test_a_fit_without_a_step_does_not_end_silently[WithoutBatches-options0-loaders0]")),
-]  # fmt: skip
-
-SHARED = [
+    # Shared
     Mutant("what others drew is forgotten", "Budget.draw", "total = account.with_share(share)",
            "total = replace(account, shares={}).with_share(share)", BUDGET("test_fixed_plans_compose_exactly")),
     Mutant("what fits only alone is returned", "Budget.settle", "spent if spent == 0 or account.returns(share) else share.steps",
@@ -101,5 +98,3 @@ SHARED = [
            "with Journal(self.path, _WHAT, wait=True) as journal:\n    journal.records = content.records",
            BUDGET("test_concurrent_processes_never_overdraw")),
 ]  # fmt: skip
-
-MUTANTS = [*HOSTED, *COUNTED, *SHARED]

@@ -4,7 +4,8 @@ from mutant import Mutant, among, tape
 
 PRODUCTS = among("test_norms", "test_squared_norms_of_products_add_up_to_the_same_total_when_small_ones_are_measured_together")
 
-LINEAR = [
+MUTANTS = [
+    # Linear
     Mutant("one position: the norm of the output gradient alone", "product_norms",
            "a.mul_(g).square_()", "g.square_()", PRODUCTS),
     Mutant("one position: the norm of the input alone", "LinearGrad.norm_factors",
@@ -47,9 +48,7 @@ LINEAR = [
     Mutant("the bias is left out", "linear.linear", "bias, transposed", "None, transposed", tape("linear")),
     Mutant("a bias that torch broadcasts has a gradient for each output", "linear.linear", "bias.shape != weight.shape[:1]",
            "False", among("test_linear", "test_biases_that_torch_broadcasts_need_no_loop[linear with a bias of shape (1, 5)]")),
-]  # fmt: skip
-
-PRODUCTS = [
+    # Products
     Mutant("x @ W is taken for x @ Wᵀ", "matmul.matmul", "transposed=True", "transposed=False", tape("square x @ W twice")),
     Mutant("W @ x is taken for Wᵀ @ x", "matmul.matmul",
            "mT, input, None, transposed=False", "mT, input, None, transposed=True", tape("square W @ x")),
@@ -66,9 +65,7 @@ PRODUCTS = [
            "for letter in (*made, *contracted)]", "for letter in (*contracted, *made)]", tape("einsum into heads")),
     Mutant("bilinear: the inputs change places", "bilinear",
            "(-1) * input2.unsqueeze(-2)", "(-2) * input2.unsqueeze(-1)", tape("bilinear")),
-]  # fmt: skip
-
-ATTENTION = [
+    # Attention
     Mutant("the projection of the keys serves the values", "attention._project",
            "part(value, 2, 3)", "part(value, 1, 2)", tape("attention with three inputs")),
     Mutant("the projections of queries and keys serve the memory", "attention._project",
@@ -86,5 +83,3 @@ ATTENTION = [
     Mutant("dropout in evaluation mode", "multi_head_attention",
            "dropout_p if training else 0.0", "dropout_p", tape("attention in evaluation mode")),
 ]  # fmt: skip
-
-MUTANTS = [*LINEAR, *PRODUCTS, *ATTENTION]

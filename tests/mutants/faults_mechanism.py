@@ -6,8 +6,12 @@ from mutant import Mutant, among
 
 GAUSSIAN = partial(among, "test_gaussian")
 LAW = GAUSSIAN("test_noise_is_normal_with_deviation_multiplier_times_sensitivity_and_independent")
+PAST = partial(among, "test_past_noise")
+STRATEGIES = partial(among, "test_strategies")
+MADE = PAST("test_noise_is_what_the_matrix_makes_of_fresh_noise")
 
-NOISE = [
+MUTANTS = [
+    # Noise
     Mutant("the variance is taken for the deviation", "release", "deviation = multiplier", "deviation = multiplier**2", LAW),
     Mutant("three per cent of the noise are missing", "release", "cells = scales[which]", "cells = 0.97 * scales[which]", LAW),
     Mutant("rounding costs nothing", "release",
@@ -37,9 +41,7 @@ NOISE = [
            "self._spent = True", "self._spent = False", GAUSSIAN("test_a_token_is_good_for_one_release")),
     Mutant("a fork spends its parent's token", "Token.spend",
            "_process != os.getpid()", "_process < 0", GAUSSIAN("test_a_token_of_another_process_is_refused")),
-]  # fmt: skip
-
-SUMS = [
+    # Sums
     Mutant("parts of different draws join", "ClippedSum.join", "draw != theirs.draw or mine.stop", "stop",
            among("test_clipped_sum", "test_parts_that_may_share_an_example_do_not_join")),
     Mutant("a sum joins with the smaller sensitivity", "ClippedSum.join", "max(self.sensitivity, other.sensitivity)",
@@ -48,9 +50,7 @@ SUMS = [
            among("test_clipped_sum", "test_scaling_scales_sensitivity_and_deviation")),
     Mutant("parts with different masks join", "ClippedSum.join", "if not _same_support(self.support, other.support):",
            "if False:", among("test_clipped_sum", "test_parts_with_different_masks_do_not_join")),
-]  # fmt: skip
-
-CLIPPING = [
+    # Clipping
     Mutant("long gradients are left as they are", "Flat.factor", "(self.bound / norms).clamp(max=1.0)",
            "(self.bound / norms).clamp(min=1.0)", among("test_rules", "test_no_contribution_exceeds_the_sensitivity")),
     Mutant("the indicator keeps what is too long", "Global.factor", "(norms <= self.threshold)", "(norms <= 2 * self.threshold)",
@@ -101,9 +101,7 @@ CLIPPING = [
     Mutant("only the first bound of a schedule is checked", "Declaration._check_factors",
            "choose(self.bound_factors())) for choose in (np.min, np.max)", "self.bound_factors()[0]) for _ in range(1)",
            among("test_plan", "test_a_schedule_by_which_the_bound_leaves_its_range_is_refused[1e-11-schedule0-10-0.01]")),
-]  # fmt: skip
-
-SAMPLING = [
+    # Sampling
     Mutant("every step has the first step's sample", "Poisson.draws",
            "while True:\n    yield distinct(binomial(examples, rate, uniform(words)), examples, words)",
            "drawn = distinct(binomial(examples, rate, uniform(words)), examples, words)\nwhile True:\n    yield drawn",
@@ -125,24 +123,18 @@ SAMPLING = [
            "length = self.epoch_length(examples)\n"
            "return epochs(multipliers[: len(multipliers) // length * length].tolist(), length",
            among("test_schemes", "test_an_epoch_of_a_partition_is_one_release_with_its_least_noise")),
-]  # fmt: skip
-
-MASKS = [
+    # Masks
     Mutant("the mask changes at every step", "MaskState.at",
            "self._times.block(step)", "step - 1", among("test_masked_training", "test_every_step_is_that_of_the_papers_listing")),
     Mutant("the ranking looks at what the step before released only", "MaskState.apply",
            "total.add_(released[name])", "released[name].clone()",
            among("test_kinds", "test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block")),
-]  # fmt: skip
-
-MOMENTUM = [
+    # Momentum
     Mutant("the outer momentum forgets nothing", "InnerOuter.accumulate", "(1 - self.outer) * before", "before",
            among("test_momentum", "test_steps_are_those_of_the_paper", "test_momentum_has_the_noise_of_a_geometric_sum")),
     Mutant("the past is weighted alike", "InnerOuter.coefficients",
            "self.inner**age for age in", "self.inner for age in", among("test_momentum", "test_steps_are_those_of_the_paper")),
-]  # fmt: skip
-
-TRAINING = [
+    # Training
     Mutant("sums are divided by how many were drawn", "Loop._step",
            "self._noise, self._state.divisor,", "self._noise, max(1.0, float(clipped.norms.shape[-1])),",
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
@@ -168,18 +160,14 @@ TRAINING = [
            among("test_refusals", "test_a_parameter_of_another_kind_is_refused_before_anything_is_spent[shorter]")),
     Mutant("more examples than the plan has are taken", "check_dataset", "if entries != examples:", "if entries < examples:",
            among("test_refusals", "test_a_data_set_of_another_size_is_refused")),
-]  # fmt: skip
-
-KINDS = [
+    # Kinds
     Mutant("draws of another kind are accounted for as its base's", "check_declared",
            "definer.get(name, -1) > drawing", "definer.get(name, -1) > len(kinds)",
            among("test_derived_kinds", "test_a_scheme_that_draws_otherwise_is_not_accounted_for_as_the_one_that_it_extends")),
     Mutant("what extends the noise is taken for it", "mechanism.check_own",
            "PARTS.get(kind.__name__) is not kind", "not any(base in PARTS.values() for base in kind.__mro__)",
            among("test_derived_kinds", "test_a_noise_of_ones_own_is_refused")),
-]  # fmt: skip
-
-SCHEDULES = [
+    # Schedules
     Mutant("what extends the constant schedule is taken for it", "schedules.is_constant",
            "type(schedule) is Constant", "isinstance(schedule, Constant)",
            among("test_plan_schedules", "test_a_schedule_that_extends_the_constant_one_is_accounted_for_as_what_it_does")),
@@ -190,6 +178,31 @@ SCHEDULES = [
            among("test_plan_schedules", "test_a_calibrated_plan_has_the_factors_that_it_was_calibrated_for")),
     Mutant("a step may have no noise", "schedules.factors_of", "(found > 0)", "(found >= 0)",
            among("test_schedules", "test_factors_that_are_not_one_positive_number_for_every_step_are_refused")),
+    # Noise that is correlated over the steps: its matrix, its sensitivity, its state, and its draws
+    Mutant("past noise is not taken back", "PastBands._step", "alpha=weight", "alpha=0.5 * weight", MADE),
+    Mutant("buffers forget too fast", "PastBuffers._step", "mul_(decay)", "mul_(decay**2)", MADE),
+    Mutant("children count fully in a tree", "tree._combine", "((1 << level) - 1) * children", "(1 << level) * children", MADE),
+    Mutant("noise goes on over a gap", "PastNoise.noise",
+           "known != step or setting", "setting", PAST("test_noise_starts_afresh_where_the_mechanism_ends")),
+    Mutant("noise goes on with new draws", "PastNoise.noise",
+           "_Setting(first, ", "_Setting(1, ", PAST("test_noise_starts_afresh_where_the_mechanism_ends")),
+    Mutant("an interrupted step leaves its state", "PastNoise.noise", "known, self._next = self._next, 0",
+           "known, self._next = self._next, step + 1", PAST("test_an_interrupted_step_leaves_no_state_of_half_a_step")),
+    Mutant("several participations cost one", "squared_sensitivity", "pattern_sums(majorant, separation, times)",
+           "pattern_sums(majorant, separation, 1)", STRATEGIES("test_the_sensitivity_is_that_of_the_worst_pattern")),
+    Mutant("columns that grow cost what they do at the first step", "squared_sensitivity",
+           "np.maximum.accumulate(np.abs(column)[::-1])[::-1]", "column",
+           STRATEGIES("test_no_gradients_of_an_example_move_the_mechanism_further")),
+    Mutant("groups are drawn anew in every cycle", "CyclicPoisson.draws",
+           "while True:", "while True:\n    groups = below(self.cycle, examples, words)",
+           among("test_cyclic", "test_an_example_takes_part_at_the_same_place_of_every_cycle")),
+    Mutant("a run resumes within a cycle", "CyclicPoisson.resumes_at",
+           "step + (1 - step) % self.cycle", "step", among("test_cyclic", "test_a_run_resumes_at_a_new_cycle")),
+    Mutant("an order is drawn anew in every epoch", "FixedOrder.draws",
+           "cycle(self.partition(examples, words))", "super().draws(examples, words)",
+           among("test_cyclic", "test_a_fixed_order_is_the_same_in_every_epoch_and_another_in_every_run")),
+    Mutant("a tree counts one level", "Tree.gain", "math.sqrt(levels(min(self._length, planned.steps)))", "1.0",
+           among("test_correlated_plans", "test_a_tree_is_one_release_per_epoch")),
+    Mutant("more bands than a cycle has steps", "Banded.check_participation", "self.bands > planned.separation", "False",
+           among("test_correlated_plans", "test_combinations_without_a_proof_are_refused")),
 ]  # fmt: skip
-
-MUTANTS = [*TRAINING, *NOISE, *SUMS, *CLIPPING, *SAMPLING, *MASKS, *MOMENTUM, *KINDS, *SCHEDULES]

@@ -17,8 +17,12 @@ MADE_UP = PROBE("test_what_is_made_up_has_the_type_of_a_real_value_and_no_other_
 OBJECTS = PROBE("test_objects_that_cannot_be_made_up_are_refused_unless_all_examples_share_one")
 CONTAINERS = among("test_examples", "test_containers_that_are_merely_equal_are_not_stacked")
 FOREIGN = PROBE("test_foreign_parameters_are_refused_by_name")
+CAUGHT = partial(among, "test_caught_errors")
+CALLBACKS = partial(among, "test_called_back")
+GENERATORS = partial(among, "test_generators")
 
-EXAMPLES = [
+MUTANTS = [
+    # Examples
     Mutant("parts are the first examples", "Examples.select", "leaf.index_select(0, index.to(leaf.device))", "leaf[: len(index)]",
            among("test_passes", "test_groups_are_of_examples_that_agree")),
     Mutant("examples of several types are stacked", "flat_signature", "(leaf.shape, leaf.dtype, leaf.device) if",
@@ -35,9 +39,7 @@ EXAMPLES = [
            "type(leaf) is Tensor and not leaf.is_nested and leaf.layout is torch.strided and not leaf.is_quantized",
            "isinstance(leaf, Tensor) and not leaf.is_nested",
            BATCHES("test_tensors_that_are_not_dense_stand_alone_and_are_refused_on_public_indices")),
-]  # fmt: skip
-
-RANDOMNESS = [
+    # Randomness
     Mutant("calls of a stretch are not counted", "Draws.sample", "self._calls += 1", "self._calls += 0",
            among("test_pass_randomness", "test_restarted_passes_repeat_the_numbers_drawn_before")),
     Mutant("what runs again draws new numbers", "Draws.replay_from", "self._restore(mark)", "pass", AGAIN),
@@ -51,16 +53,7 @@ RANDOMNESS = [
            among("test_examples", "test_a_list_with_an_entry_for_each_example_is_split")),
     Mutant("all seeds are one", "draw_torch_seed", 'int(torch.randint(_MASK, (), generator=generator, device="cpu"))',
            "torch.initial_seed() & _MASK", among("test_pass_randomness", "test_torch_seeds_are_reproducible_and_differ")),
-]  # fmt: skip
-
-
-GRADIENTS = among(
-    "test_held_tensors",
-    "test_gradients_that_were_there_are_neither_seen_nor_written[add-loop]",
-    "test_gradients_that_were_there_are_neither_seen_nor_written[zero-auto]",
-)
-
-RECORDED = [
+    # Recorded
     Mutant("parts of a parameter are not followed", "Recorder.view",
            "if self.follows(parameter) and tensor is not parameter:", "if False:", tape("attention with three inputs")),
     Mutant("tensors of others are not noted", "Recorder.follow", "self.foreign += others", "pass", FOREIGN),
@@ -86,15 +79,7 @@ RECORDED = [
            among("test_norms", "test_norms_and_sums_are_measured_without_rounded_products")),
     Mutant("losses of any shape are taken", "check_losses",
            "losses.shape != (examples,)", "losses.shape[1:] != ()", ENGINE("test_a_loss_that_is_not_one_per_example_is_refused")),
-]  # fmt: skip
-
-CAUGHT = partial(among, "test_caught_errors")
-CALLBACKS = partial(among, "test_called_back")
-
-PRIVATE = partial(among, "test_private")
-GENERATORS = partial(among, "test_generators")
-
-READING = [
+    # Reading
     Mutant("signals do not wait", "sum_gradients", "with hold_signals():", "if True:",
            among("test_interrupts", "test_an_interrupt_leaves_no_example_in_the_model_or_the_checkpoint")),
     Mutant("two threads take a step at once", "Loop._between_steps",
@@ -108,9 +93,7 @@ READING = [
            "return *named,", "return", GENERATORS("test_an_examples_numbers_depend_on_its_seed_alone")),
     Mutant("generators are looked for once", "ExampleReader._read_each", "self._reads & (self._reads - 1) == 0",
            "self._reads == 1", GENERATORS("test_a_generator_that_an_earlier_read_created_is_found")),
-]  # fmt: skip
-
-CALLS = [
+    # Calls
     Mutant("errors that user code catches are forgotten", "SharedCalls.__exit__",
            "raise failure from None", "pass", CAUGHT("test_a_caught_error_of_one_example_leaves_the_others_on_their_path")),
     Mutant("errors of torch concern one example", "SharedCalls.note_failure",
@@ -165,9 +148,7 @@ CALLS = [
            "if name not in ()", among("test_ghost", "test_examples_may_be_written_into_what_was_a_constant")),
     Mutant("copies of a parameter have no gradient", "ExampleCalls._copy_parameter", "self._recorder.per_example_copy(x)",
            "x.detach()", among("test_ghost", "test_functions_without_a_rule_use_per_example_copies")),
-]  # fmt: skip
-
-PASSES = [
+    # Passes
     Mutant("examples write into the batch", "Examples.copy_leaves", "copy(leaf) if own else leaf", "leaf",
            among("test_loop", "test_writes_to_an_input_are_discarded")),
     Mutant("what a mode returns is kept as positions", "passes._positions", "if has_modes", "if False",
@@ -203,9 +184,7 @@ PASSES = [
     Mutant("parameters that are kept elsewhere are not those of the past", "Passes._add_past",
            "if any(known() is p for known in program.foreign for p in self.program.parameters.values()):", "if False:",
            among("test_past_iterates", "test_a_parameter_that_is_kept_elsewhere_is_found")),
-]  # fmt: skip
-
-REFUSED = [
+    # Refused
     Mutant("layers that normalise over the batch pass", "refuse_batch_statistics",
            "isinstance(module, nn.modules.batchnorm._BatchNorm)", "not name",
            PROBE("test_what_is_wrong_is_refused_by_name[batch norm]")),
@@ -250,5 +229,3 @@ REFUSED = [
     Mutant("dropout within a call stays off", "disable_inner_dropout", "layer.dropout = value", "pass",
            among("test_joint", "test_dropout_within_one_call_is_off_inside_and_as_it_was_outside")),
 ]  # fmt: skip
-
-MUTANTS = [*EXAMPLES, *READING, *RANDOMNESS, *RECORDED, *CALLS, *PASSES, *REFUSED]

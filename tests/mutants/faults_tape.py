@@ -6,8 +6,6 @@ from mutant import Mutant, among, tape
 
 NUMBER = partial(among, "test_number_of_examples")
 LOW, CANCELLING = partial(among, "test_low_precision"), partial(among, "test_cancelling_examples")
-
-BY_CHANCE = "test_sizes_that_equal_the_number_of_examples_are_not_believed"
 MASKS_SCARCE = "test_the_tape_agrees_when_memory_is_scarce"
 MASKED_PLAIN = "test_the_tape_agrees_with_masked_plain_gradients"
 ROUNDING = among("test_rounding", "test_no_contribution_exceeds_the_bound")
@@ -18,7 +16,8 @@ JOINED = TOGETHER(
 )
 HUGE = TOGETHER("test_a_factor_that_a_weight_may_lift_out_of_range_is_not_measured")
 
-USES = [
+MUTANTS = [
+    # Uses
     Mutant("many equal terms are allowed no more rounding than one", "add_rounding_error",
            "alpha=(1 + terms) * unit", "alpha=2 * unit",
            among("test_rounding", "test_equal_terms_of_a_weight_that_are_all_rounded_the_same_way_stay_within_the_bound")),
@@ -30,9 +29,7 @@ USES = [
            "weights.to(x.dtype) @", "weights.square().to(x.dtype) @", tape("scale and shift")),
     Mutant("rows are the first ones", "PerExampleGrad.index_select", "lambda x: x[index],", "lambda x: x[: len(x[index])],",
            among("test_tape", "test_rows_pick_examples_in_the_given_order")),
-]  # fmt: skip
-
-SEVERAL = [
+    # Several
     Mutant("the cross term is dropped", "TiedEmbeddingGrads.squared_norms",
            "squares[1] + 2 * torch.cat(", "squares[1] + 0 * torch.cat(", tape("tied head", "transformer")),
     Mutant("the cross term takes rows of other tokens", "TiedEmbeddingGrads._cross",
@@ -113,9 +110,7 @@ SEVERAL = [
            "grads[0].gradients + grads[1].gradients", "(grads[0].gradients + grads[1].gradients) / 2", tape("norm called twice")),
     Mutant("overlapping parts are taken for disjoint ones", "sum_grads",
            "len(merged) and is_disjoint(derived)", "len(merged)", tape("overlapping parts of a weight")),
-]  # fmt: skip
-
-DERIVED = [
+    # Derived
     Mutant("repeated entries are taken for a view", "Derivation.span",
            "if step < reach:", "if False:", tape("weight of equal rows")),
     Mutant("a view with other signs is taken for the plain one", "Derivation.span",
@@ -130,9 +125,7 @@ DERIVED = [
            "LinearGrad(inner.gradients, inner.inputs)", "inner", tape("square x @ Wᵀ")),
     Mutant("sums go back through the Jacobian without weights", "DerivedGrad.weighted_sum",
            "weighted_sum(weights)", "weighted_sum(torch.ones_like(weights))", tape("disjoint parts of a weight")),
-]  # fmt: skip
-
-NORMS = [
+    # Norms
     Mutant("long rows: what is left after the last whole piece is forgotten", "norms.squared_norms",
            "if whole < length:", "if not whole:", among("test_norms", "test_rows_of_any_length_are_exact")),
     Mutant("pieces are added in float32", "_squares", "double().square_", "square_",
@@ -141,9 +134,7 @@ NORMS = [
            "for start in range(0, examples - size + 1, size)]", among("test_norms", "test_blocks_cover_every_example_once")),
     Mutant("autocast rounds norms", "without_autocast", "torch.autocast(device.type, enabled=False)", "contextlib.nullcontext()",
            among("test_ways_to_run", "test_under_autocast_all_around_norms_are_measured_in_float32_too")),
-]  # fmt: skip
-
-TAPE = [
+    # Tape
     Mutant("no margin for rounding", "MARGIN", "MARGIN = 1 - 2.0**-20", "MARGIN = 1.0", tape("linear")),
     Mutant("weights of long gradients are float32", "tape.clip", "float(norms.max()) < LONG", "float(norms.max()) < torch.inf",
            among("test_sensitivity", "test_weights_too_small_for_float32_do_not_round_up")),
@@ -181,14 +172,10 @@ TAPE = [
            among("test_tape", "test_what_is_not_finite_is_left_out_and_reported_as_infinite")),
     Mutant("what float32 cannot hold is measured in float32 again", "precise_norms", "double().group_norms", "group_norms",
            among("test_tape", "test_norms_that_float32_cannot_hold_are_measured_in_float64")),
-]  # fmt: skip
-
-LAYOUT = [
+    # Layout
     Mutant("parts of a weight that have one shape are taken for one part", "_is_same_view",
            "and one.span == other.span", "", tape("disjoint parts of a weight")),
-]  # fmt: skip
-
-MASKED = [
+    # Masked
     Mutant("norms count what is not kept", "MaskedGrad.materialize", "mask.times(self.inner.materialize())",
            "inner.materialize()", among("test_masks", f"{MASKS_SCARCE}[conv2d plain]", f"{MASKS_SCARCE}[linear, few positions]")),
     Mutant("one position: sums lack the weights", "MaskedLinearGrad.weighted_sum",
@@ -203,9 +190,7 @@ MASKED = [
     Mutant("masked tables forget the padding index", "_mask_embedding",
            "mul_(grad.gradients)", "mul_(grad.gradients), padding=None",
            among("test_masks", f"{MASKED_PLAIN}[embedding with padding index-float32, most]")),
-]  # fmt: skip
-
-LOW_PRECISION = [
+    # Low precision
     Mutant("the loop sums in bfloat16", "loop.differentiate", ".to(gradient_dtype(p)) for", "for",
            LOW("test_a_sum_of_many_equal_examples_moves_by_the_bound_when_one_leaves[layers-loop-40-0.07]")),
     Mutant("gradients have the precision of the parameter", "gradient_dtype", "_promoted(parameter.dtype)", "parameter.dtype",
@@ -224,5 +209,3 @@ LOW_PRECISION = [
            "all(gradient_dtype(x) == x.dtype for x in (tensor, *(self.parameters[name] for name in sources)))",
            "tensor.dtype == torch.float32", LOW("test_what_is_computed_from_a_parameter_in_low_precision_is_left_to_the_loop")),
 ]  # fmt: skip
-
-MUTANTS = [*LOW_PRECISION, *MASKED, *USES, *SEVERAL, *DERIVED, *NORMS, *TAPE, *LAYOUT]

@@ -17,11 +17,12 @@ GENERATORS = partial(among, "test_randomness")
 SEEDED = GENERATORS("test_a_number_is_all_that_the_generators_hold")
 REPEATING = among("test_entries", "test_an_example_in_two_entries_is_refused")
 DISTINCT = among("test_entries", "test_different_examples_are_accepted")
-
 TOKENS = partial(among, "test_collate")
 PADDED = "test_tokens_are_padded_to_public_lengths_with_a_mask"
+COMBINED = partial(among, "test_combined")
 
-COLLATED = [
+MUTANTS = [
+    # Collated
     Mutant("whole numbers among floats stay whole", "collate._to_floats",
            "float(item) if path in floats else item", "item", TOKENS("test_whole_numbers_in_a_field_of_floats_are_floats")),
     Mutant("the fields with floats are forgotten", "ExampleReader.read_first",
@@ -29,11 +30,7 @@ COLLATED = [
     Mutant("padding counts as a label", "Tokens.__call__", '"labels": self.ignored', '"labels": 0', TOKENS(PADDED)),
     Mutant("padding is attended to", "Tokens.__call__",
            'fields.setdefault("attention_mask", torch.ones_like(fields["input_ids"]))', "pass", TOKENS(PADDED)),
-]  # fmt: skip
-
-COMBINED = partial(among, "test_combined")
-
-OPTIMIZERS = [
+    # Optimizers
     Mutant("schedulers lose what is stepped", "Combined.load_state_dict",
            "self.param_groups[:] = [group for each in self.optimizers for group in each.param_groups]", "pass",
            COMBINED("test_a_resumed_run_restores_every_optimizer_and_goes_on_with_the_schedule[sgd]")),
@@ -41,9 +38,7 @@ OPTIMIZERS = [
            "for each in self.optimizers[:1]:", COMBINED("test_together_they_step_as_each_alone[sgd]")),
     Mutant("noise is checked for the outer optimizer alone", "check_plan_suits", "wrapped(optimizer)", "(optimizer,)",
            COMBINED("test_an_optimizer_that_knows_its_noise_is_checked_over_its_own_parameters")),
-]  # fmt: skip
-
-STEPS = [
+    # Steps
     Mutant("groups lose their places in the draw", "sum_gradients", "drawn + group.positions[index]",
            "drawn + group.positions.flip(0)[index]", SUMS("test_norms_are_in_the_order_of_the_draw")),
     Mutant("an error of a step holds what caused it", "loop.raise_hidden",
@@ -53,9 +48,7 @@ STEPS = [
     Mutant("every loop draws anew", "DrawReader.start",
            "if self._draws is not None and (step in self._kept or step >= self._upcoming):", "if False:",
            ITERATION("test_every_epoch_is_one_partition_whatever_the_loops")),
-]  # fmt: skip
-
-PRECISION = [
+    # Precision
     Mutant("updates are rounded away", "MasterWeights.in_place",
            "torch.where(master.to(p.dtype) == p.data, master, p.data.to(master.dtype))", "p.data.to(master.dtype)",
            MASTERS("test_updates_too_small_for_bfloat16_add_up_as_in_float32")),
@@ -66,9 +59,7 @@ PRECISION = [
            MASTERS("test_a_run_resumes_with_its_masters_and_the_precision_of_the_optimizer")),
     Mutant("a host rounds updates away", "TrainingState.check_host_can_update", "if self._masters.names:", "if False:",
            MASTERS("test_a_host_that_steps_the_optimizer_is_refused_before_anything_is_spent")),
-]  # fmt: skip
-
-CHECKED = [
+    # Checked
     Mutant("changed modes go unnoticed", "checks.note_modules", "module.training,", "", PREFLIGHT(f"{CHANGED}[changed_mode]")),
     Mutant("new hooks go unnoticed", "checks.note_modules",
            "(module._forward_hooks, module", "(module", PREFLIGHT(f"{CHANGED}[added_hook]")),
@@ -114,9 +105,7 @@ CHECKED = [
            "frames._stance = before", "pass", among("test_patches", "test_afterwards_modules_are_compiled_again")),
     Mutant("a spec is not used", "Preflight._find",
            "if self.spec is not None:", "if False:", PREFLIGHT("test_a_spec_or_a_public_batch_takes_the_place_of_real_examples")),
-]  # fmt: skip
-
-FRESH = [
+    # Fresh
     Mutant("what an optimizer wraps is not looked at", "check_fresh_optimizer", "wrapped(optimizer)", "(optimizer,)", OLD),
     Mutant("state passes", "check_fresh_optimizer", "for path, leaf in list_leaves(state):", "for path, leaf in ():", OLD),
     Mutant("tensors in attributes pass", "check_fresh_optimizer",
@@ -137,9 +126,7 @@ FRESH = [
            among("test_optimizer_checks", "test_an_average_of_other_parameters_is_refused")),
     Mutant("an average of earlier steps passes", "check_average", "if int(average.n_averaged) > 0:", "if False:",
            among("test_torch_optimizers", "test_an_average_is_not_forgotten_on_resuming_and_must_fit")),
-]  # fmt: skip
-
-READ = [
+    # Read
     Mutant("a group that cannot be sent leaves its tensors", "transfer.pack", "del places[used:]", "pass",
            among("test_transfer", "test_a_group_that_cannot_be_sent_is_dropped_alone_and_the_reason_is_told")),
     Mutant("items are collated together", "collate_one", "copy_batch(collate([item]))", "copy_batch(collate([item, item]))",
@@ -173,9 +160,7 @@ READ = [
     Mutant("positions share their seeds in pairs", "Seeds.numbers",
            'dtype="<u8")[skipped:].tolist()', 'dtype="<u8")[skipped:].tolist()\nnumbers[1::2] = numbers[: size // 2 * 2 : 2]',
            GENERATORS("test_numbers_are_uniform_and_those_of_a_position_do_not_depend_on_how_many_there_are")),
-]  # fmt: skip
-
-ENTRIES = [
+    # Entries
     Mutant("subsets are not looked through", "iter_pieces",
            "if isinstance(dataset, Subset) and", "if dataset is None and", REPEATING),
     Mutant("stacked data sets are not looked through", "iter_pieces",
@@ -203,5 +188,3 @@ ENTRIES = [
     Mutant("indices beyond a data set pass", "entries._to_positions", "if not (-length <= index.min() and index.max() < length):",
            "if False:", among("test_entries", "test_indices_that_are_no_positions_are_refused")),
 ]  # fmt: skip
-
-MUTANTS = [*COLLATED, *OPTIMIZERS, *STEPS, *PRECISION, *CHECKED, *FRESH, *READ, *ENTRIES]
