@@ -67,6 +67,10 @@ def numbers(*shape):
     return lambda examples: (torch.randn(examples, *shape),)
 
 
+def several(*shapes):
+    return lambda examples: tuple(torch.randn(examples, *shape) for shape in shapes)
+
+
 def labelled(*shape, classes=CLASSES):
     return lambda examples: (torch.randn(examples, *shape), torch.randint(classes, (examples,)))
 
@@ -461,9 +465,9 @@ PRODUCTS = [
     Case("einsum, one weight per head", lambda: With(
         lambda m, x: torch.einsum("bhtd,hdp->bhtp", x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
     Case("batched matmul", lambda: With(lambda m, x: torch.matmul(x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
-    Case("bilinear", lambda: nn.Bilinear(3, 4, 5), lambda n: (torch.randn(n, 3), torch.randn(n, 4))),
-    Case("bilinear over positions", lambda: nn.Bilinear(3, 4, 5), lambda n: (torch.randn(n, 6, 3), torch.randn(n, 6, 4))),
-    Case("bilinear without bias", lambda: nn.Bilinear(3, 4, 5, bias=False), lambda n: (torch.randn(n, 3), torch.randn(n, 4))),
+    Case("bilinear", lambda: nn.Bilinear(3, 4, 5), several((3,), (4,))),
+    Case("bilinear over positions", lambda: nn.Bilinear(3, 4, 5), several((6, 3), (6, 4))),
+    Case("bilinear without bias", lambda: nn.Bilinear(3, 4, 5, bias=False), several((3,), (4,))),
     Case("time-major linear", lambda: With(_time_major(lambda m, x: m.a(x)), a=nn.Linear(14, 9)), numbers(2, 14)),
     Case("flattened positions", lambda: With(lambda m, x: m.b(torch.relu(m.a(x.reshape(-1, 6)))).view(len(x), -1),
         a=nn.Linear(6, 5), b=nn.Linear(5, 4)), numbers(3, 6), smooth=False),
@@ -524,18 +528,15 @@ ATTENTION = [
     Case("attention", with_attention(6, 2, batch_first=True), numbers(3, 6), smooth=False),
     Case("attention, time-major", with_attention(
         6, 2, forward=_time_major(lambda m, x: m.a(x, x, x, need_weights=False)[0])), numbers(3, 6), smooth=False),
-    Case("attention with weights", with_attention(6, 2,
-        batch_first=True, forward=lambda m, x: torch.cat([y.flatten(1) for y in m.a(x, x, x)], 1)), numbers(3, 6), smooth=False),
+    Case("attention with weights", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x: torch.cat([y.flatten(1) for y in m.a(x, x, x)], 1)), numbers(3, 6), smooth=False),
     Case("attention without bias", with_attention(6, 2, bias=False, batch_first=True), numbers(3, 6), smooth=False),
-    Case("attention from a query to a memory", with_attention(
-        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, y, y, need_weights=False)[0]),
-        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 6)), smooth=False),
-    Case("attention with three inputs", with_attention(
-        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, y, y.tanh(), need_weights=False)[0]),
-        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 6)), smooth=False),
-    Case("attention of other widths", with_attention(
-        6, 2, kdim=4, vdim=3, batch_first=True, forward=lambda m, x, y: m.a(x, y, y[..., :3], need_weights=False)[0]),
-        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 4)), smooth=False),
+    Case("attention from a query to a memory", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x, y: m.a(x, y, y, need_weights=False)[0]), several((2, 6), (4, 6)), smooth=False),
+    Case("attention with three inputs", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x, y: m.a(x, y, y.tanh(), need_weights=False)[0]), several((2, 6), (4, 6)), smooth=False),
+    Case("attention of other widths", with_attention(6, 2, kdim=4, vdim=3, batch_first=True,
+        forward=lambda m, x, y: m.a(x, y, y[..., :3], need_weights=False)[0]), several((2, 6), (4, 4)), smooth=False),
     Case("causal attention", with_attention(
         6, 2, batch_first=True, forward=lambda m, x: m.a(
             x, x, x, need_weights=False, attn_mask=nn.Transformer.generate_square_subsequent_mask(3).to(x.dtype), is_causal=True
@@ -565,10 +566,10 @@ ATTENTION = [
     Case("encoder", lambda: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(6, 2, 8, dropout=0, batch_first=True), 2), numbers(5, 6), smooth=False),
     Case("transformer of torch", lambda: nn.Transformer(6, 2, 1, 1, 8, dropout=0, batch_first=True),
-         lambda n: (torch.randn(n, 3, 6), torch.randn(n, 2, 6)), smooth=False),
+         several((3, 6), (2, 6)), smooth=False),
     Case("transformer of torch, time-major", lambda: With(
         lambda m, x, y: m.a(x.transpose(0, 1), y.transpose(0, 1)).transpose(0, 1), a=nn.Transformer(6, 2, 1, 1, 8, dropout=0)),
-        lambda n: (torch.randn(n, 5, 6), torch.randn(n, 2, 6)), smooth=False),
+        several((5, 6), (2, 6)), smooth=False),
 ]  # fmt: skip
 
 ODD = [
@@ -632,14 +633,6 @@ def packed(layer, x, lengths, sort=True, between=lambda sequence: sequence):
     return everything((pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], states))
 
 
-def _squashed(sequence):
-    return sequence._replace(data=torch.tanh(sequence.data))
-
-
-def _two_packed_layers(m, x, lengths):
-    return packed(m.b, x, lengths, between=lambda sequence: m.a(sequence)[0])
-
-
 def _listed(m, x, lengths):
     sequence = pack_sequence([one[:length] for one, length in zip(x, lengths, strict=True)], enforce_sorted=False)
     output, states = m.a(sequence)
@@ -691,10 +684,6 @@ def recurrent(name, kind, forward=lambda m, x: everything(m.a(x)), contents=None
     return Case(name, module, contents or numbers(3, 6), smooth=False, grouped=contents in (sequences, sorted_sequences))
 
 
-def _packed(m, x, lengths):
-    return packed(m.a, x, lengths)
-
-
 KINDS = {"rnn": nn.RNN, "relu rnn": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
          "gru": nn.GRU, "lstm": nn.LSTM}  # fmt: skip
 DEEP = {"num_layers": 2, "bidirectional": True}
@@ -704,17 +693,19 @@ RECURRENT = [
     *(recurrent(f"{name}, two layers both ways", kind, **DEEP) for name, kind in KINDS.items()),
     *(recurrent(f"{name} without biases", kind, contents=numbers(9, 6), bias=False) for name, kind in KINDS.items()),
     *(recurrent(f"{name}, time first", kind, _time_first, batch_first=False, **DEEP) for name, kind in KINDS.items()),
-    *(recurrent(f"{name}, packed", kind, _packed, sequences, **DEEP) for name, kind in KINDS.items()),
+    *(recurrent(f"{name}, packed", kind, lambda m, *b: packed(m.a, *b), sequences, **DEEP) for name, kind in KINDS.items()),
     *(recurrent(f"{name} from given states", kind, _given_initial_states, others={"b": lambda: nn.Linear(6, 4)})
       for name, kind in KINDS.items()),
     recurrent("lstm over one position", nn.LSTM, contents=numbers(1, 6)),
-    recurrent("lstm, packed and sorted", nn.LSTM, lambda m, x, lengths: packed(m.a, x, lengths, sort=False), sorted_sequences),
+    recurrent("lstm, packed and sorted", nn.LSTM, lambda m, *b: packed(m.a, *b, sort=False), sorted_sequences),
     recurrent("lstm, packed, time first", nn.LSTM, _time_first_packed, sequences, batch_first=False),
     recurrent("lstm, packed from a list", nn.LSTM, _listed, sequences, bidirectional=True),
     recurrent("lstm, packed from given states", nn.LSTM, _packed_with_initial_states, sequences,
               others={"b": lambda: nn.Linear(6, 16)}, **DEEP),
-    recurrent("lstm, packed data changed", nn.LSTM, lambda m, x, lengths: packed(m.a, x, lengths, between=_squashed), sequences),
-    recurrent("gru, packed twice", nn.GRU, _two_packed_layers, sequences, others={"b": lambda: nn.GRU(4, 3)}),
+    recurrent("lstm, packed data changed", nn.LSTM, lambda m, *b: packed(
+        m.a, *b, between=lambda sequence: sequence._replace(data=torch.tanh(sequence.data))), sequences),
+    recurrent("gru, packed twice", nn.GRU, lambda m, *b: packed(m.b, *b, between=lambda sequence: m.a(sequence)[0]), sequences,
+              others={"b": lambda: nn.GRU(4, 3)}),
     recurrent("gru called twice", nn.GRU, lambda m, x: everything(m.a(torch.cat([m.a(x)[0], x[:, :, :2]], 2)))),
     recurrent("gru, last state only", nn.GRU, lambda m, x: m.a(x)[1][0]),
     recurrent("lstm, cell state only", nn.LSTM, lambda m, x: m.a(x)[1][1][0]),

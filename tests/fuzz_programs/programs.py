@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 
 import torch
-from every_operation import OPERATIONS
 from hypothesis import strategies as st
-from operations import FLOATS, IMAGE, KINDS, LENGTHS, MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, Sizes, Step
+from operations import FLOATS, IMAGE, KINDS, LENGTHS, MASK, OPERATIONS, SEQUENCE, TOKENS, VECTOR, VOCABULARY, Sizes, Step
 from torch import Tensor, nn
+
+for _path in sorted(Path(__file__).parent.glob("operations_*.py")):
+    importlib.import_module(_path.stem)  # which enters its operations
 
 CONTENTS = ("plain", "zeros", "one of zeros", "repeated", "two alike", "outlier")
 
