@@ -18,24 +18,12 @@ DROPPED = among("test_attention", "test_half_of_the_weights_are_dropped")
 WAYS_BACK = among("test_ghost", "test_code_that_a_pass_cannot_follow_sees_one_examples_gradient")
 
 
-def undone(name: str, how: str = "ends-loop") -> tuple[str, ...]:
-    return among("test_isolation", f"test_what_a_pass_changes_is_as_before[{name}-{how}]")
+def undone(name: str) -> tuple[str, ...]:
+    return among("test_isolation", f"test_what_a_pass_changes_is_as_before[{name}-ends-loop]")
 
 
 def apart(name: str) -> tuple[str, ...]:
     return among("test_isolation", f"test_examples_do_not_meet_in_what_names_are_bound_to[{name}-loop]")
-
-
-def alone_in(*programs: str) -> tuple[str, ...]:
-    return among("test_apart", *(f"test_an_example_has_the_gradient_that_it_has_alone[{program}]" for program in programs))
-
-
-def hidden(program: str) -> tuple[str, ...]:
-    return among("test_operators", f"test_what_torch_hides_writes_to_no_parameter[{program}]")
-
-
-def asked(program: str) -> tuple[str, ...]:
-    return among("test_called_back", f"test_what_torch_asks_an_argument_for_is_answered_for_one_example[{program}]")
 
 
 MUTANTS = [
@@ -296,9 +284,10 @@ MUTANTS = [
            "if func != _DATA_SET or not _is_same(args[0], args[1]):", "if False:",
            among("test_calls", "test_parameters_are_not_written_to[data =-loop]")),
     # Where torch cannot batch a function, or calls code below vmap
-    Mutant("views of an argument are stacked", "_shares_memory",
-           "return bool(result.numel()) and any(", "return False and any(", alone_in("moveaxis")),
-    Mutant("classes of the user's see all examples", "_inspect", "foreign.append(x)", "pass", alone_in("operators_of_a_class")),
+    Mutant("views of an argument are stacked", "_shares_memory", "return bool(result.numel()) and any(", "return False and any(",
+           among("test_apart", "test_an_example_has_the_gradient_that_it_has_alone[moveaxis]")),
+    Mutant("classes of the user's see all examples", "_inspect", "foreign.append(x)", "pass",
+           among("test_apart", "test_an_example_has_the_gradient_that_it_has_alone[operators_of_a_class]")),
     Mutant("classes of the user's see all clients", "SharedCalls.call", "isinstance(x, Tensor) and has_own_operators(type(x))",
            "False", among("test_apart", "test_clients_are_kept_apart_from_the_operators_of_a_class")),
     Mutant("what is written to is not followed", "Recorder.follow", "and self._unfollowed[id(tensor)][1] == tensor._version", "",
