@@ -67,6 +67,10 @@ def numbers(*shape):
     return lambda examples: (torch.randn(examples, *shape),)
 
 
+def several(*shapes):
+    return lambda examples: tuple(torch.randn(examples, *shape) for shape in shapes)
+
+
 def labelled(*shape, classes=CLASSES):
     return lambda examples: (torch.randn(examples, *shape), torch.randint(classes, (examples,)))
 
@@ -76,10 +80,7 @@ def tokens(*shape):
 
 
 def sentences(length):
-    return lambda examples: (
-        torch.randint(VOCABULARY, (examples, length)),
-        torch.randint(VOCABULARY, (examples, length)),
-    )
+    return lambda examples: tuple(torch.randint(VOCABULARY, (2, examples, length)))
 
 
 def frozen(module, *names):
@@ -88,54 +89,27 @@ def frozen(module, *names):
     return module
 
 
-class Bare(nn.Module):
-    """Its own parameters, and a function of them and the input."""
-
-    def __init__(self, forward, **shapes):
-        super().__init__()
-        self.function = forward
-        for name, shape in shapes.items():
-            self.register_parameter(name, nn.Parameter(torch.randn(shape)))
-
-    def forward(self, *inputs):
-        return self.function(self, *inputs)
-
-
 class With(nn.Module):
-    """Submodules, and a function of them and the input."""
+    """Modules, buffers (tensors) and parameters (shapes), and a function of them and the input."""
 
-    def __init__(self, forward, **children):
+    def __init__(self, forward, **held):
         super().__init__()
         self.function = forward
-        for name, child in children.items():
-            self.add_module(name, child)
+        for name, value in held.items():
+            if isinstance(value, torch.Tensor):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value if isinstance(value, nn.Module) else nn.Parameter(torch.randn(value)))
 
     def forward(self, *inputs):
         return self.function(self, *inputs)
 
 
-class SharedParameter(nn.Module):
-    """One parameter under two names, in two layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
-        self.second.weight = self.first.weight
-
-    def forward(self, x):
-        return self.second(torch.tanh(self.first(x)))
-
-
-class Positions(nn.Module):
-    """Token embeddings plus position embeddings, looked up by shared indices of shape (1, T)."""
-
-    def __init__(self, length):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, 5), nn.Embedding(length + 2, 5)
-        self.register_buffer("order", torch.arange(length)[None])
-
-    def forward(self, x):
-        return self.tokens(x) + self.positions(self.order)
+def with_shared_parameter():
+    """Return two layers that share a parameter under two names."""
+    model = With(lambda m, x: m.second(torch.tanh(m.first(x))), first=nn.Linear(6, 6), second=nn.Linear(6, 6))
+    model.second.weight = model.first.weight
+    return model
 
 
 class Transformer(nn.Module):
@@ -181,38 +155,34 @@ def transposed(name, layer, *shape, **options):
     return Case(f"transposed conv{len(shape) - 1}d {name}", lambda: kind(*layer, **options), numbers(*shape))
 
 
-class ResidualBlock(nn.Module):
-    """Two convolutions with group norm, and a 1×1 shortcut."""
-
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.first = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-        self.norm1, self.norm2 = nn.GroupNorm(2, outputs), nn.GroupNorm(2, outputs)
-
-    def forward(self, x):
-        return torch.tanh(self.shortcut(x) + self.norm2(self.second(torch.tanh(self.norm1(self.first(x))))))
+def residual_block(inputs, outputs, stride):
+    """Return two convolutions with group norm, and a 1×1 shortcut."""
+    return With(
+        lambda m, x: torch.tanh(m.shortcut(x) + m.norm2(m.second(torch.tanh(m.norm1(m.first(x)))))),
+        first=nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
+        second=nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
+        shortcut=nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+        norm1=nn.GroupNorm(2, outputs), norm2=nn.GroupNorm(2, outputs),
+    )  # fmt: skip
 
 
 def resnet():
-    blocks = [nn.Conv2d(3, 4, 3, padding=1), ResidualBlock(4, 6, 1), ResidualBlock(6, 16, 2)]
+    blocks = [nn.Conv2d(3, 4, 3, padding=1), residual_block(4, 6, 1), residual_block(6, 16, 2)]
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, CLASSES))
 
 
-class UNet(nn.Module):
-    """Down by a strided convolution, up by a transposed one, with a skip connection at the finer resolution."""
+def u_net():
+    """Return a strided convolution down and a transposed one up, with a skip connection at the finer resolution."""
 
-    def __init__(self):
-        super().__init__()
-        self.enter, self.down = nn.Conv2d(2, 4, 3, padding="same"), nn.Conv2d(4, 6, 3, stride=2, padding=1)
-        self.bottom = nn.Conv2d(6, 6, 3, padding=1, groups=6)
-        self.up, self.leave = nn.ConvTranspose2d(6, 4, 2, stride=2), nn.Conv2d(8, 1, 1)
+    def forward(m, x):
+        fine = torch.tanh(m.enter(x))
+        coarse = torch.tanh(m.bottom(torch.tanh(m.down(fine))))
+        return m.leave(torch.cat([fine, torch.tanh(m.up(coarse))], 1))
 
-    def forward(self, x):
-        fine = torch.tanh(self.enter(x))
-        coarse = torch.tanh(self.bottom(torch.tanh(self.down(fine))))
-        return self.leave(torch.cat([fine, torch.tanh(self.up(coarse))], 1))
+    return With(
+        forward, enter=nn.Conv2d(2, 4, 3, padding="same"), down=nn.Conv2d(4, 6, 3, stride=2, padding=1),
+        bottom=nn.Conv2d(6, 6, 3, padding=1, groups=6), up=nn.ConvTranspose2d(6, 4, 2, stride=2), leave=nn.Conv2d(8, 1, 1),
+    )  # fmt: skip
 
 
 LINEAR = [
@@ -226,20 +196,13 @@ LINEAR = [
     Case("linear on 4-D, few positions", lambda: nn.Linear(14, 9), numbers(2, 1, 14)),
     Case("linear on 4-D, many positions", lambda: nn.Linear(3, 9), numbers(3, 4, 3)),
     Case("linear to one number", lambda: nn.Linear(7, 1), numbers(7)),
-    Case(
-        "linear, named arguments", lambda: With(lambda m, x: F.linear(input=x, weight=m.a.weight), a=nn.Linear(7, 4)), numbers(7)
-    ),
-    *(
-        Case(
-            f"linear with a bias of shape {shape}",
-            lambda shape=shape: Bare(lambda m, x: F.linear(x, m.weight, m.bias), weight=(5, 3), bias=shape),
-            numbers(3),
-        )
-        for shape in ((), (1,), (1, 5))
-    ),
+    Case("linear, named arguments", lambda: With(
+        lambda m, x: F.linear(input=x, weight=m.a.weight), a=nn.Linear(7, 4)), numbers(7)),
+    *(Case(f"linear with a bias of shape {shape}", lambda shape=shape: With(
+        lambda m, x: F.linear(x, m.weight, m.bias), weight=(5, 3), bias=shape), numbers(3)) for shape in ((), (1,), (1, 5))),
     Case("linear, frozen weight", lambda: frozen(nn.Linear(7, 4), "weight"), numbers(7)),
     Case("linear, frozen bias", lambda: frozen(nn.Linear(7, 4), "bias"), numbers(7)),
-]
+]  # fmt: skip
 
 CONVOLUTION = [
     convolution("plain", (3, 4, 3), 3, 9),
@@ -291,10 +254,8 @@ CONVOLUTION = [
     transposed("square", (3, 3, 3), 3, 4, 5, padding=1),
     transposed("plain", (2, 3, 2), 2, 3, 4, 3),
     transposed("stride", (2, 3, 3), 2, 3, 2, 3, stride=2, padding=1, output_padding=(0, 1, 1)),
-    Case("conv2d channels last", lambda: With(
-        lambda m, x: m.b(torch.tanh(m.a(x.contiguous(memory_format=torch.channels_last)))),
-        a=nn.Conv2d(3, 4, 3, padding=1), b=nn.Conv2d(4, 3, 3)), numbers(3, 6, 7),
-        smooth=False),
+    Case("conv2d channels last", lambda: With(lambda m, x: m.b(torch.tanh(m.a(x.contiguous(memory_format=torch.channels_last)))),
+        a=nn.Conv2d(3, 4, 3, padding=1), b=nn.Conv2d(4, 3, 3)), numbers(3, 6, 7), smooth=False),
     Case("conv3d channels last", lambda: With(
         lambda m, x: m.a(x.contiguous(memory_format=torch.channels_last_3d)), a=nn.Conv3d(3, 4, 2)), numbers(3, 4, 3, 4)),
     transposed("padded by whole strides", (2, 3, 3), 2, 5, 5, dilation=2, output_padding=1),  # it is expanded
@@ -317,10 +278,11 @@ EMBEDDING = [
     Case("embedding with padding index", lambda: nn.Embedding(VOCABULARY, 5, padding_idx=3), tokens(30)),
     Case("embedding with negative padding index", lambda: nn.Embedding(VOCABULARY, 5, padding_idx=-2), tokens(30)),
     Case("embedding of repeated tokens", lambda: nn.Embedding(VOCABULARY, 5), lambda n: (torch.full((n, 7), 3),)),
-    Case("embedding, shared position ids", lambda: Positions(7), tokens(7)),
+    Case("embedding, shared position ids", lambda: With(lambda m, x: m.tokens(x) + m.positions(m.order),
+        tokens=nn.Embedding(VOCABULARY, 5), positions=nn.Embedding(9, 5), order=torch.arange(7)[None]), tokens(7)),
     Case("embedding, negative padding index in a call", lambda: With(
         lambda m, x: F.embedding(x, m.a.weight, padding_idx=-2), a=nn.Embedding(VOCABULARY, 5)), tokens(30)),
-    Case("indexed table", lambda: Bare(lambda m, x: m.table[x - 5], table=(VOCABULARY, 5)), tokens(9)),
+    Case("indexed table", lambda: With(lambda m, x: m.table[x - 5], table=(VOCABULARY, 5)), tokens(9)),
     Case("embedding, named arguments", lambda: With(
         lambda m, x: F.embedding(input=x, weight=m.a.weight), a=nn.Embedding(VOCABULARY, 5)), tokens(9)),
     Case("mean of an embedding", lambda: With(lambda m, x: m.a(x).mean(1), a=nn.Embedding(VOCABULARY, 5)), tokens(9)),
@@ -360,10 +322,9 @@ BAGS = [
         lambda n: (torch.randint(VOCABULARY, (n, 7)), torch.rand(n, 7) < 0.7, torch.randn(n, 7)), grouped=True),
     Case("embedding bags by offsets", lambda: With(
         lambda m, x: m.a(x.flatten(), torch.arange(0, x.numel(), x.shape[1])), a=nn.EmbeddingBag(VOCABULARY, 5)), tokens(7)),
-    Case("ragged embedding bags", lambda: With(
-        lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)[:-1]])),
-        a=nn.EmbeddingBag(VOCABULARY, 5)),
-        lambda n: (torch.randint(VOCABULARY, (n, 7)), torch.rand(n, 7) < 0.7), grouped=True),
+    Case("ragged embedding bags",
+        lambda: With(lambda m, x, y: m.a(x[y], torch.cat([torch.zeros(1, dtype=torch.long), y.sum(1).cumsum(0)[:-1]])),
+        a=nn.EmbeddingBag(VOCABULARY, 5)), lambda n: (torch.randint(VOCABULARY, (n, 7)), torch.rand(n, 7) < 0.7), grouped=True),
 ]  # fmt: skip
 
 NORMALISATION = [
@@ -414,23 +375,23 @@ NORMALISATION = [
 ]  # fmt: skip
 
 ELEMENTWISE = [
-    Case("scale and shift", lambda: Bare(lambda m, x: x * m.scale + m.shift, scale=(6,), shift=(6,)), numbers(3, 6)),
-    Case("scale from the left", lambda: Bare(lambda m, x: m.shift - m.scale * x, scale=(6,), shift=(6,)), numbers(3, 6)),
-    Case("scale in place", lambda: Bare(lambda m, x: x.clone().mul_(m.scale), scale=(6,)), numbers(3, 6)),
-    Case("division", lambda: Bare(lambda m, x: x / m.scale + torch.add(x, m.shift, alpha=2), scale=(6,), shift=(6,)), numbers(6)),
-    Case("scale per channel", lambda: Bare(lambda m, x: x * m.scale, scale=(3, 1, 1)), numbers(3, 4, 2)),
-    Case("scalar", lambda: Bare(lambda m, x: torch.tanh(x * m.scale) + m.shift, scale=(), shift=()), numbers(6), smooth=False),
-    Case("scalar times one number", lambda: Bare(lambda m, x: x * m.scale, scale=()), numbers()),
-    Case("one-entry parameter", lambda: Bare(lambda m, x: x * m.scale, scale=(1,)), numbers()),
-    Case("position table", lambda: Bare(lambda m, x: torch.tanh(x + m.table), table=(1, 4, 6)), numbers(4, 6), smooth=False),
-    Case("position table, time first", lambda: Bare(
+    Case("scale and shift", lambda: With(lambda m, x: x * m.scale + m.shift, scale=(6,), shift=(6,)), numbers(3, 6)),
+    Case("scale from the left", lambda: With(lambda m, x: m.shift - m.scale * x, scale=(6,), shift=(6,)), numbers(3, 6)),
+    Case("scale in place", lambda: With(lambda m, x: x.clone().mul_(m.scale), scale=(6,)), numbers(3, 6)),
+    Case("division", lambda: With(lambda m, x: x / m.scale + torch.add(x, m.shift, alpha=2), scale=(6,), shift=(6,)), numbers(6)),
+    Case("scale per channel", lambda: With(lambda m, x: x * m.scale, scale=(3, 1, 1)), numbers(3, 4, 2)),
+    Case("scalar", lambda: With(lambda m, x: torch.tanh(x * m.scale) + m.shift, scale=(), shift=()), numbers(6), smooth=False),
+    Case("scalar times one number", lambda: With(lambda m, x: x * m.scale, scale=()), numbers()),
+    Case("one-entry parameter", lambda: With(lambda m, x: x * m.scale, scale=(1,)), numbers()),
+    Case("position table", lambda: With(lambda m, x: torch.tanh(x + m.table), table=(1, 4, 6)), numbers(4, 6), smooth=False),
+    Case("position table, time first", lambda: With(
         lambda m, x: torch.tanh(x.transpose(0, 1) + m.table).transpose(0, 1), table=(4, 1, 6)), numbers(4, 6), smooth=False),
-    Case("scale of flattened positions", lambda: Bare(
+    Case("scale of flattened positions", lambda: With(
         lambda m, x: (x.reshape(-1, 6) * m.scale).view(len(x), -1), scale=(6,)), numbers(3, 6)),
-    Case("position table, 2-D", lambda: Bare(lambda m, x: torch.tanh(x + m.table), table=(4, 6)), numbers(4, 6), smooth=False),
-    Case("class token", lambda: Bare(
+    Case("position table, 2-D", lambda: With(lambda m, x: torch.tanh(x + m.table), table=(4, 6)), numbers(4, 6), smooth=False),
+    Case("class token", lambda: With(
         lambda m, x: torch.cat([m.token.expand(len(x), -1, -1), x], 1) * m.scale, token=(1, 1, 6), scale=(6,)), numbers(3, 6)),
-    Case("broadcast input", lambda: Bare(lambda m, x: x[:, None] * m.table, table=(4, 6)), numbers(6)),
+    Case("broadcast input", lambda: With(lambda m, x: x[:, None] * m.table, table=(4, 6)), numbers(6)),
 ]  # fmt: skip
 
 TIED = [
@@ -439,13 +400,11 @@ TIED = [
         lambda m, x: m.a(torch.tanh(m.a(torch.tanh(m.a(x))))), a=nn.Linear(6, 6)), numbers(3, 6), smooth=False),
     Case("module called on different lengths", lambda: With(
         lambda m, x: m.a(x[:, :2]).sum(1) * m.a(x).sum(1), a=nn.Linear(9, 8)), numbers(7, 9)),
-    Case("shared parameter", SharedParameter, numbers(6), smooth=False),
-    Case("autoencoder with tied weights", lambda: With(
-        lambda m, x: torch.tanh(m.a(x)) * m.b(x) + F.linear(x, m.a.weight), a=nn.Linear(6, 5), b=nn.Linear(6, 5)),
-        numbers(6), smooth=False),
-    Case("tied head", lambda: With(
-        lambda m, x: F.linear(torch.tanh(m.a(m.e(x))), m.e.weight), e=nn.Embedding(VOCABULARY, 5), a=nn.Linear(5, 5)),
-        sentences(7), next_token),
+    Case("shared parameter", with_shared_parameter, numbers(6), smooth=False),
+    Case("autoencoder with tied weights", lambda: With(lambda m, x: torch.tanh(m.a(x)) * m.b(x) + F.linear(x, m.a.weight),
+        a=nn.Linear(6, 5), b=nn.Linear(6, 5)), numbers(6), smooth=False),
+    Case("tied head", lambda: With(lambda m, x: F.linear(torch.tanh(m.a(m.e(x))), m.e.weight),
+        e=nn.Embedding(VOCABULARY, 5), a=nn.Linear(5, 5)), sentences(7), next_token),
     Case("norm called twice", lambda: With(lambda m, x: m.a(torch.exp(m.a(x))), a=nn.LayerNorm(6)), numbers(6), smooth=False),
 ]  # fmt: skip
 
@@ -473,46 +432,45 @@ def _time_major(function):
 
 
 PRODUCTS = [
-    Case("x @ W", lambda: Bare(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(6)),
-    Case("x @ W, many positions", lambda: Bare(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(7, 6)),
-    Case("x @ W, few positions, wide", lambda: Bare(lambda m, x: x @ m.weight, weight=(14, 9)), numbers(2, 14)),
-    Case("x @ v", lambda: Bare(lambda m, x: x @ m.weight, weight=(6,)), numbers(3, 6)),
-    Case("W @ x", lambda: Bare(lambda m, x: m.weight @ x, weight=(4, 3)), numbers(3, 6)),
-    Case("x @ Wᵀ", lambda: Bare(lambda m, x: x @ m.weight.t(), weight=(4, 6)), numbers(3, 6)),
+    Case("x @ W", lambda: With(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(6)),
+    Case("x @ W, many positions", lambda: With(lambda m, x: x @ m.weight, weight=(6, 4)), numbers(7, 6)),
+    Case("x @ W, few positions, wide", lambda: With(lambda m, x: x @ m.weight, weight=(14, 9)), numbers(2, 14)),
+    Case("x @ v", lambda: With(lambda m, x: x @ m.weight, weight=(6,)), numbers(3, 6)),
+    Case("W @ x", lambda: With(lambda m, x: m.weight @ x, weight=(4, 3)), numbers(3, 6)),
+    Case("x @ Wᵀ", lambda: With(lambda m, x: x @ m.weight.t(), weight=(4, 6)), numbers(3, 6)),
     # Square weights, so that a wrong transposition keeps all shapes.
-    Case("square x @ W twice", lambda: Bare(
+    Case("square x @ W twice", lambda: With(
         lambda m, x: torch.tanh(x @ m.first) @ m.second, first=(6, 6), second=(6, 6)), numbers(2, 6), smooth=False),
-    Case("square W @ x", lambda: Bare(lambda m, x: m.weight @ x, weight=(3, 3)), numbers(3, 6)),
-    Case("square x @ Wᵀ", lambda: Bare(lambda m, x: x @ m.weight.t(), weight=(14, 14)), numbers(2, 14)),
-    Case("x @ W and x @ W again", lambda: Bare(lambda m, x: (x @ m.weight) * torch.tanh(x @ m.weight), weight=(14, 9)),
+    Case("square W @ x", lambda: With(lambda m, x: m.weight @ x, weight=(3, 3)), numbers(3, 6)),
+    Case("square x @ Wᵀ", lambda: With(lambda m, x: x @ m.weight.t(), weight=(14, 14)), numbers(2, 14)),
+    Case("x @ W and x @ W again", lambda: With(lambda m, x: (x @ m.weight) * torch.tanh(x @ m.weight), weight=(14, 9)),
          numbers(2, 14), smooth=False),
-    Case("W and its transpose", lambda: Bare(lambda m, x: torch.tanh(x @ m.weight) @ m.weight.t(), weight=(14, 9)),
+    Case("W and its transpose", lambda: With(lambda m, x: torch.tanh(x @ m.weight) @ m.weight.t(), weight=(14, 9)),
          numbers(2, 14), smooth=False),
-    Case("square x @ W, reversed", lambda: Bare(lambda m, x: m.weight.__rmatmul__(x), weight=(6, 6)), numbers(6, 6)),
-    Case("addmm of flattened positions", lambda: Bare(
+    Case("square x @ W, reversed", lambda: With(lambda m, x: m.weight.__rmatmul__(x), weight=(6, 6)), numbers(6, 6)),
+    Case("addmm of flattened positions", lambda: With(
         lambda m, x: torch.addmm(m.bias, x.view(-1, x.shape[-1]), m.weight).view(*x.shape[:-1], -1), weight=(6, 4), bias=(4,)),
         numbers(3, 6)),
-    Case("addmm, scaled", lambda: Bare(
+    Case("addmm, scaled", lambda: With(
         lambda m, x: torch.addmm(m.bias, x, m.weight, alpha=0.5), weight=(6, 4), bias=(4,)), numbers(6)),
-    Case("addmm, scaled bias", lambda: Bare(
+    Case("addmm, scaled bias", lambda: With(
         lambda m, x: torch.addmm(m.bias, x, m.weight, beta=0.5), weight=(6, 4), bias=(4,)), numbers(6)),
-    *(Case(f"addmm with a bias of shape {shape}", lambda shape=shape: Bare(
+    *(Case(f"addmm with a bias of shape {shape}", lambda shape=shape: With(
         lambda m, x: torch.addmm(m.bias, x, m.weight), weight=(3, 5), bias=shape), numbers(3)) for shape in ((), (1,), (1, 5))),
-    Case("einsum", lambda: Bare(lambda m, x: torch.einsum("btd,dp->btp", x, m.weight), weight=(6, 4)), numbers(3, 6)),
-    Case("einsum into heads", lambda: Bare(
+    Case("einsum", lambda: With(lambda m, x: torch.einsum("btd,dp->btp", x, m.weight), weight=(6, 4)), numbers(3, 6)),
+    Case("einsum into heads", lambda: With(
         lambda m, x: torch.einsum("btd,dhk->bhtk", x, m.weight), weight=(6, 2, 3)), numbers(3, 6)),
-    Case("einsum out of heads", lambda: Bare(
+    Case("einsum out of heads", lambda: With(
         lambda m, x: torch.einsum("hkd,bhtk->btd", m.weight, x), weight=(2, 3, 6)), numbers(2, 3, 3)),
-    Case("einsum, one weight per head", lambda: Bare(
+    Case("einsum, one weight per head", lambda: With(
         lambda m, x: torch.einsum("bhtd,hdp->bhtp", x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
-    Case("batched matmul", lambda: Bare(lambda m, x: torch.matmul(x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
-    Case("bilinear", lambda: nn.Bilinear(3, 4, 5), lambda n: (torch.randn(n, 3), torch.randn(n, 4))),
-    Case("bilinear over positions", lambda: nn.Bilinear(3, 4, 5), lambda n: (torch.randn(n, 6, 3), torch.randn(n, 6, 4))),
-    Case("bilinear without bias", lambda: nn.Bilinear(3, 4, 5, bias=False), lambda n: (torch.randn(n, 3), torch.randn(n, 4))),
+    Case("batched matmul", lambda: With(lambda m, x: torch.matmul(x, m.weight), weight=(2, 6, 4)), numbers(2, 3, 6)),
+    Case("bilinear", lambda: nn.Bilinear(3, 4, 5), several((3,), (4,))),
+    Case("bilinear over positions", lambda: nn.Bilinear(3, 4, 5), several((6, 3), (6, 4))),
+    Case("bilinear without bias", lambda: nn.Bilinear(3, 4, 5, bias=False), several((3,), (4,))),
     Case("time-major linear", lambda: With(_time_major(lambda m, x: m.a(x)), a=nn.Linear(14, 9)), numbers(2, 14)),
-    Case("flattened positions", lambda: With(
-        lambda m, x: m.b(torch.relu(m.a(x.reshape(-1, 6)))).view(len(x), -1), a=nn.Linear(6, 5), b=nn.Linear(5, 4)),
-        numbers(3, 6), smooth=False),
+    Case("flattened positions", lambda: With(lambda m, x: m.b(torch.relu(m.a(x.reshape(-1, 6)))).view(len(x), -1),
+        a=nn.Linear(6, 5), b=nn.Linear(5, 4)), numbers(3, 6), smooth=False),
     Case("flattened time-major positions", lambda: With(
         lambda m, x: m.b(m.a(x.transpose(0, 1).reshape(-1, 6)).tanh()).view(3, len(x), -1).transpose(0, 1),
         a=nn.Linear(6, 5), b=nn.Linear(5, 4)), numbers(3, 6), smooth=False),
@@ -534,14 +492,14 @@ def _filled(m, x):
 DERIVED = [
     Case("view of a weight", lambda: With(lambda m, x: F.linear(x, m.a.weight[:3]), a=nn.Linear(6, 4)), numbers(6)),
     Case("columns of a weight", lambda: With(lambda m, x: F.linear(x, m.a.weight[:, :6]), a=nn.Linear(9, 4)), numbers(2, 6)),
-    Case("disjoint parts of a weight", lambda: Bare(
+    Case("disjoint parts of a weight", lambda: With(
         lambda m, x: F.linear(x, m.w[:9]) * F.linear(x, m.w[9:]), w=(18, 14)), numbers(2, 14), smooth=False),
-    Case("the same part of a weight twice", lambda: Bare(
+    Case("the same part of a weight twice", lambda: With(
         lambda m, x: F.linear(x, m.w[:9]) * F.linear(torch.tanh(x), m.w[:9]), w=(18, 14)), numbers(2, 14), smooth=False),
-    Case("weight of equal rows", lambda: Bare(lambda m, x: F.linear(x, m.row.expand(4, 6)), row=(1, 6)), numbers(2, 6)),
-    Case("overlapping parts of a weight", lambda: Bare(
+    Case("weight of equal rows", lambda: With(lambda m, x: F.linear(x, m.row.expand(4, 6)), row=(1, 6)), numbers(2, 6)),
+    Case("overlapping parts of a weight", lambda: With(
         lambda m, x: F.linear(x, m.w[:9]) * F.linear(x, m.w[6:15]), w=(18, 14)), numbers(2, 14), smooth=False),
-    Case("weight normalisation by hand", lambda: Bare(
+    Case("weight normalisation by hand", lambda: With(
         lambda m, x: x @ (m.direction / m.direction.norm(dim=0) * m.size), direction=(6, 4), size=(4,)), numbers(6)),
     Case("weight norm", lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), numbers(3, 6)),
     Case("weight norm of a convolution", lambda: nn.utils.parametrizations.weight_norm(nn.Conv1d(3, 4, 3)), numbers(3, 8)),
@@ -555,14 +513,12 @@ DERIVED = [
     Case("table of relative positions", lambda: With(
         lambda m, x: x + m.a((torch.arange(4)[:, None] - torch.arange(4)).abs()).permute(2, 0, 1), a=nn.Embedding(4, 3)),
         numbers(3, 4, 4)),
-    Case("learned temperature", lambda: Bare(lambda m, x: x * m.logit_scale.exp(), logit_scale=()), numbers(6), smooth=False),
+    Case("learned temperature", lambda: With(lambda m, x: x * m.logit_scale.exp(), logit_scale=()), numbers(6), smooth=False),
     Case("regularised loss", lambda: nn.Linear(6, 4), numbers(6),
          lambda m, batch: energy(m, batch) + m.weight.square().sum(), smooth=False),
-    Case("zeros that are filled in", lambda: With(
-        _filled, a=nn.Linear(6, 2), b=nn.Linear(4, 3)), numbers(6), smooth=False),
-    Case("zeros that are filled in and scaled", lambda: With(
-        lambda m, x: _filled(m, x) * m.b.weight.sum(), a=nn.Linear(6, 2), b=nn.Linear(4, 3)),
-        numbers(6), smooth=False),
+    Case("zeros that are filled in", lambda: With(_filled, a=nn.Linear(6, 2), b=nn.Linear(4, 3)), numbers(6), smooth=False),
+    Case("zeros that are filled in and scaled", lambda: With(lambda m, x: _filled(m, x) * m.b.weight.sum(),
+        a=nn.Linear(6, 2), b=nn.Linear(4, 3)), numbers(6), smooth=False),
     Case("hidden state that starts at zero", lambda: With(
         lambda m, x: m.b(m.a(x[:, 0]) + m.c(x.new_zeros(len(x), 5))).tanh() + m.c(torch.zeros(len(x), 5).to(x.dtype)).tanh(),
         a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 5)), numbers(3, 6), smooth=False),
@@ -572,19 +528,15 @@ ATTENTION = [
     Case("attention", with_attention(6, 2, batch_first=True), numbers(3, 6), smooth=False),
     Case("attention, time-major", with_attention(
         6, 2, forward=_time_major(lambda m, x: m.a(x, x, x, need_weights=False)[0])), numbers(3, 6), smooth=False),
-    Case("attention with weights", with_attention(
-        6, 2, batch_first=True, forward=lambda m, x: torch.cat([y.flatten(1) for y in m.a(x, x, x)], 1)),
-        numbers(3, 6), smooth=False),
+    Case("attention with weights", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x: torch.cat([y.flatten(1) for y in m.a(x, x, x)], 1)), numbers(3, 6), smooth=False),
     Case("attention without bias", with_attention(6, 2, bias=False, batch_first=True), numbers(3, 6), smooth=False),
-    Case("attention from a query to a memory", with_attention(
-        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, y, y, need_weights=False)[0]),
-        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 6)), smooth=False),
-    Case("attention with three inputs", with_attention(
-        6, 2, batch_first=True, forward=lambda m, x, y: m.a(x, y, y.tanh(), need_weights=False)[0]),
-        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 6)), smooth=False),
-    Case("attention of other widths", with_attention(
-        6, 2, kdim=4, vdim=3, batch_first=True, forward=lambda m, x, y: m.a(x, y, y[..., :3], need_weights=False)[0]),
-        lambda n: (torch.randn(n, 2, 6), torch.randn(n, 4, 4)), smooth=False),
+    Case("attention from a query to a memory", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x, y: m.a(x, y, y, need_weights=False)[0]), several((2, 6), (4, 6)), smooth=False),
+    Case("attention with three inputs", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x, y: m.a(x, y, y.tanh(), need_weights=False)[0]), several((2, 6), (4, 6)), smooth=False),
+    Case("attention of other widths", with_attention(6, 2, kdim=4, vdim=3, batch_first=True,
+        forward=lambda m, x, y: m.a(x, y, y[..., :3], need_weights=False)[0]), several((2, 6), (4, 4)), smooth=False),
     Case("causal attention", with_attention(
         6, 2, batch_first=True, forward=lambda m, x: m.a(
             x, x, x, need_weights=False, attn_mask=nn.Transformer.generate_square_subsequent_mask(3).to(x.dtype), is_causal=True
@@ -599,59 +551,51 @@ ATTENTION = [
     Case("attention with weights of every head", with_attention(
         6, 2, batch_first=True, forward=lambda m, x: torch.cat(
             [y.flatten(1) for y in m.a(x, x, x, average_attn_weights=False)], 1)), numbers(3, 6), smooth=False),
-    Case("attention with a mask per head", with_attention(
-        6, 2, batch_first=True, forward=lambda m, x: m.a(
-            x, x, x, need_weights=False, attn_mask=torch.stack([x @ x.mT, -x @ x.mT], 1).flatten(0, 1))[0]),
+    Case("attention with a mask per head", with_attention(6, 2, batch_first=True,
+        forward=lambda m, x: m.a(x, x, x, need_weights=False, attn_mask=torch.stack([x @ x.mT, -x @ x.mT], 1).flatten(0, 1))[0]),
         numbers(3, 6), smooth=False),
     Case("attention in evaluation mode", lambda: with_attention(6, 2, batch_first=True, dropout=0.5)().eval(), numbers(3, 6),
          smooth=False),
-    Case("attention with a learned bias", lambda: Bare(
-        lambda m, x: F.scaled_dot_product_attention(x, x, x, m.bias, scale=0.3), bias=(2, 3, 3)), numbers(2, 3, 6),
-        smooth=False),
-    Case("attention with biases that are broadcast", lambda: with_broadcast_biases(
-        nn.MultiheadAttention(6, 2, batch_first=True)), numbers(3, 6), lambda m, b: energy(
-        lambda x: m(x, x, x, need_weights=False)[0], b), smooth=False),
+    Case("attention with a learned bias", lambda: With(lambda m, x: F.scaled_dot_product_attention(x, x, x, m.bias, scale=0.3),
+        bias=(2, 3, 3)), numbers(2, 3, 6), smooth=False),
+    Case("attention with biases that are broadcast", lambda: with_broadcast_biases(nn.MultiheadAttention(6, 2, batch_first=True)),
+        numbers(3, 6), lambda m, b: energy(lambda x: m(x, x, x, need_weights=False)[0], b), smooth=False),
     Case("encoder layer", lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0, batch_first=True), numbers(3, 6), smooth=False),
-    Case("encoder layer, time-major", lambda: With(
-        _time_major(lambda m, x: m.a(x)), a=nn.TransformerEncoderLayer(6, 2, 8, dropout=0, norm_first=True)),
-        numbers(3, 6), smooth=False),
+    Case("encoder layer, time-major", lambda: With(_time_major(lambda m, x: m.a(x)),
+        a=nn.TransformerEncoderLayer(6, 2, 8, dropout=0, norm_first=True)), numbers(3, 6), smooth=False),
     Case("encoder", lambda: nn.TransformerEncoder(
         nn.TransformerEncoderLayer(6, 2, 8, dropout=0, batch_first=True), 2), numbers(5, 6), smooth=False),
     Case("transformer of torch", lambda: nn.Transformer(6, 2, 1, 1, 8, dropout=0, batch_first=True),
-         lambda n: (torch.randn(n, 3, 6), torch.randn(n, 2, 6)), smooth=False),
+         several((3, 6), (2, 6)), smooth=False),
     Case("transformer of torch, time-major", lambda: With(
         lambda m, x, y: m.a(x.transpose(0, 1), y.transpose(0, 1)).transpose(0, 1), a=nn.Transformer(6, 2, 1, 1, 8, dropout=0)),
-        lambda n: (torch.randn(n, 5, 6), torch.randn(n, 2, 6)), smooth=False),
+        several((5, 6), (2, 6)), smooth=False),
 ]  # fmt: skip
 
 ODD = [
     Case("prelu", lambda: nn.PReLU(), numbers(6)),
     Case("prelu per channel", lambda: nn.PReLU(3), numbers(3, 4, 2)),
-    Case("repeated class token", lambda: Bare(
+    Case("repeated class token", lambda: With(
         lambda m, x: torch.cat([m.token.repeat(len(x), 1, 1), x], 1), token=(1, 1, 6)), numbers(3, 6)),
-    Case("mask token", lambda: Bare(lambda m, x: torch.where(x[..., :1] > 0, x, m.token), token=(6,)), numbers(3, 6)),
+    Case("mask token", lambda: With(lambda m, x: torch.where(x[..., :1] > 0, x, m.token), token=(6,)), numbers(3, 6)),
     Case("embedding, time-major", lambda: With(
         lambda m, x: m.a(x.t()).transpose(0, 1), a=nn.Embedding(VOCABULARY, 5)), tokens(9)),
-    Case("softmax of a parameter", lambda: Bare(lambda m, x: (x * m.mix.softmax(0)).sum(1), mix=(6,)), numbers(6)),
-    Case("triangle of a weight", lambda: Bare(lambda m, x: torch.cumsum(x, 1) @ m.weight.tril(), weight=(6, 6)), numbers(6)),
-    Case("distances to prototypes", lambda: Bare(lambda m, x: torch.cdist(x[:, None], m.weight), weight=(4, 6)), numbers(6)),
-    Case("cosine similarity", lambda: Bare(lambda m, x: F.cosine_similarity(x, m.weight, dim=-1), weight=(6,)), numbers(3, 6),
+    Case("softmax of a parameter", lambda: With(lambda m, x: (x * m.mix.softmax(0)).sum(1), mix=(6,)), numbers(6)),
+    Case("triangle of a weight", lambda: With(lambda m, x: torch.cumsum(x, 1) @ m.weight.tril(), weight=(6, 6)), numbers(6)),
+    Case("distances to prototypes", lambda: With(lambda m, x: torch.cdist(x[:, None], m.weight), weight=(4, 6)), numbers(6)),
+    Case("cosine similarity", lambda: With(lambda m, x: F.cosine_similarity(x, m.weight, dim=-1), weight=(6,)), numbers(3, 6),
          smooth=False),
 ]  # fmt: skip
 
 
 PARTIAL = [
     Case("unused layer", lambda: With(lambda m, x: m.a(x), a=nn.Linear(6, 3), b=nn.Linear(6, 3)), numbers(6)),
-    Case("detached layer", lambda: With(
-        lambda m, x: m.a(x) * m.b(x).detach(), a=nn.Linear(6, 3), b=nn.Linear(6, 3)), numbers(6)),
-    Case("frozen first layer", lambda: With(
-        lambda m, x: m.b(torch.tanh(m.a(x))),
+    Case("detached layer", lambda: With(lambda m, x: m.a(x) * m.b(x).detach(), a=nn.Linear(6, 3), b=nn.Linear(6, 3)), numbers(6)),
+    Case("frozen first layer", lambda: With(lambda m, x: m.b(torch.tanh(m.a(x))),
         a=frozen(nn.Linear(6, 5), "weight", "bias"), b=nn.Linear(5, 3)), numbers(6), smooth=False),
-    Case("frozen last layer", lambda: With(
-        lambda m, x: m.b(torch.tanh(m.a(x))),
+    Case("frozen last layer", lambda: With(lambda m, x: m.b(torch.tanh(m.a(x))),
         a=nn.Linear(6, 5), b=frozen(nn.Linear(5, 3), "weight", "bias")), numbers(6), smooth=False),
-    Case("biases only", lambda: With(
-        lambda m, x: m.b(torch.tanh(m.a(x))),
+    Case("biases only", lambda: With(lambda m, x: m.b(torch.tanh(m.a(x))),
         a=frozen(nn.Conv1d(2, 3, 3), "weight"), b=frozen(nn.Linear(4, 3), "weight")), numbers(2, 6), smooth=False),
 ]  # fmt: skip
 
@@ -663,17 +607,11 @@ def built(name, *shape, classes=CLASSES, **options):
 
 
 NETWORKS = [
-    built("logistic", 1, 9, 9),
-    built("mlp", 1, 9, 9, width=16),
-    built("cnn", 1, 28, 28, classes=10),
-    built("tanh-cnn", 1, 10, 10),
-    built("strided-cnn", 1, 9, 9, width=4),
-    built("relu-cnn", 1, 16, 16),
-    built("scattering-cnn", 6, 4, 4),
-    Case("transformer", Transformer, sentences(6), next_token),
-    Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False),
-    Case("u-net", UNet, numbers(2, 8, 6), smooth=False),
-]
+    built("logistic", 1, 9, 9), built("mlp", 1, 9, 9, width=16), built("cnn", 1, 28, 28, classes=10),
+    built("tanh-cnn", 1, 10, 10), built("strided-cnn", 1, 9, 9, width=4), built("relu-cnn", 1, 16, 16),
+    built("scattering-cnn", 6, 4, 4), Case("transformer", Transformer, sentences(6), next_token),
+    Case("resnet", resnet, labelled(3, 8, 8), cross_entropy, smooth=False), Case("u-net", u_net, numbers(2, 8, 6), smooth=False),
+]  # fmt: skip
 
 
 def everything(returned):
@@ -693,14 +631,6 @@ def packed(layer, x, lengths, sort=True, between=lambda sequence: sequence):
     sequence = between(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=not sort))
     output, states = layer(sequence)
     return everything((pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], states))
-
-
-def _squashed(sequence):
-    return sequence._replace(data=torch.tanh(sequence.data))
-
-
-def _two_packed_layers(m, x, lengths):
-    return packed(m.b, x, lengths, between=lambda sequence: m.a(sequence)[0])
 
 
 def _listed(m, x, lengths):
@@ -754,10 +684,6 @@ def recurrent(name, kind, forward=lambda m, x: everything(m.a(x)), contents=None
     return Case(name, module, contents or numbers(3, 6), smooth=False, grouped=contents in (sequences, sorted_sequences))
 
 
-def _packed(m, x, lengths):
-    return packed(m.a, x, lengths)
-
-
 KINDS = {"rnn": nn.RNN, "relu rnn": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
          "gru": nn.GRU, "lstm": nn.LSTM}  # fmt: skip
 DEEP = {"num_layers": 2, "bidirectional": True}
@@ -767,17 +693,19 @@ RECURRENT = [
     *(recurrent(f"{name}, two layers both ways", kind, **DEEP) for name, kind in KINDS.items()),
     *(recurrent(f"{name} without biases", kind, contents=numbers(9, 6), bias=False) for name, kind in KINDS.items()),
     *(recurrent(f"{name}, time first", kind, _time_first, batch_first=False, **DEEP) for name, kind in KINDS.items()),
-    *(recurrent(f"{name}, packed", kind, _packed, sequences, **DEEP) for name, kind in KINDS.items()),
+    *(recurrent(f"{name}, packed", kind, lambda m, *b: packed(m.a, *b), sequences, **DEEP) for name, kind in KINDS.items()),
     *(recurrent(f"{name} from given states", kind, _given_initial_states, others={"b": lambda: nn.Linear(6, 4)})
       for name, kind in KINDS.items()),
     recurrent("lstm over one position", nn.LSTM, contents=numbers(1, 6)),
-    recurrent("lstm, packed and sorted", nn.LSTM, lambda m, x, lengths: packed(m.a, x, lengths, sort=False), sorted_sequences),
+    recurrent("lstm, packed and sorted", nn.LSTM, lambda m, *b: packed(m.a, *b, sort=False), sorted_sequences),
     recurrent("lstm, packed, time first", nn.LSTM, _time_first_packed, sequences, batch_first=False),
     recurrent("lstm, packed from a list", nn.LSTM, _listed, sequences, bidirectional=True),
     recurrent("lstm, packed from given states", nn.LSTM, _packed_with_initial_states, sequences,
               others={"b": lambda: nn.Linear(6, 16)}, **DEEP),
-    recurrent("lstm, packed data changed", nn.LSTM, lambda m, x, lengths: packed(m.a, x, lengths, between=_squashed), sequences),
-    recurrent("gru, packed twice", nn.GRU, _two_packed_layers, sequences, others={"b": lambda: nn.GRU(4, 3)}),
+    recurrent("lstm, packed data changed", nn.LSTM, lambda m, *b: packed(
+        m.a, *b, between=lambda sequence: sequence._replace(data=torch.tanh(sequence.data))), sequences),
+    recurrent("gru, packed twice", nn.GRU, lambda m, *b: packed(m.b, *b, between=lambda sequence: m.a(sequence)[0]), sequences,
+              others={"b": lambda: nn.GRU(4, 3)}),
     recurrent("gru called twice", nn.GRU, lambda m, x: everything(m.a(torch.cat([m.a(x)[0], x[:, :, :2]], 2)))),
     recurrent("gru, last state only", nn.GRU, lambda m, x: m.a(x)[1][0]),
     recurrent("lstm, cell state only", nn.LSTM, lambda m, x: m.a(x)[1][1][0]),
@@ -785,9 +713,8 @@ RECURRENT = [
         nn.LSTM(*sizes, **options), "weight_ih_l0", "bias_ih_l0", "bias_hh_l0"), bidirectional=True),
     recurrent("gru, frozen first layer", lambda *sizes, **options: frozen(
         nn.GRU(*sizes, **options), *(f"{kind}_{part}_l0" for kind in ("weight", "bias") for part in ("ih", "hh"))), num_layers=2),
-    Case("encoder and decoder", lambda: With(
-        lambda m, x, y: m.c(m.b(m.e(y), m.a(m.e(x))[1])[0]), e=nn.Embedding(VOCABULARY, 6), c=nn.Linear(4, VOCABULARY),
-        a=nn.GRU(6, 4, batch_first=True), b=nn.GRU(6, 4, batch_first=True)),
+    Case("encoder and decoder", lambda: With(lambda m, x, y: m.c(m.b(m.e(y), m.a(m.e(x))[1])[0]), e=nn.Embedding(VOCABULARY, 6),
+        c=nn.Linear(4, VOCABULARY), a=nn.GRU(6, 4, batch_first=True), b=nn.GRU(6, 4, batch_first=True)),
         sentences(6), lambda m, batch: next_token(lambda x: m(x, batch[1]), batch), smooth=False),
     *(Case(f"{kind.__name__}, step by step", lambda kind=kind: With(_stepwise, a=kind(6, 4)), numbers(3, 6),
            smooth=False) for kind in (nn.RNNCell, nn.GRUCell, nn.LSTMCell)),
@@ -805,13 +732,11 @@ REARRANGED = [
     Case("flattened grid, time first", lambda: With(
         lambda m, x: m.a(x.transpose(0, 1).flatten(0, 2)).view(2, len(x), 3, -1).transpose(0, 1), a=nn.Linear(6, 4)),
         numbers(2, 3, 6)),
-    Case("examples last", lambda: Bare(
-        lambda m, x: F.linear(m.weight, x).mT.reshape(len(x), -1), weight=(4, 6)), numbers(6)),
+    Case("examples last", lambda: With(lambda m, x: F.linear(m.weight, x).mT.reshape(len(x), -1), weight=(4, 6)), numbers(6)),
     Case("attention with a zero key", with_attention(6, 2, batch_first=True, add_zero_attn=True), numbers(3, 6), smooth=False),
-    Case("token repeated along positions", lambda: Bare(
+    Case("token repeated along positions", lambda: With(
         lambda m, x: torch.cat([m.token.repeat(len(x), 2, 1), x], 1), token=(1, 1, 6)), numbers(3, 6)),
-    Case("function with a parameter in place", lambda: Bare(
-        lambda m, x: torch.zeros_like(x).copy_(m.row), row=(6,)), numbers(6)),
+    Case("function with a parameter in place", lambda: With(lambda m, x: torch.zeros_like(x).copy_(m.row), row=(6,)), numbers(6)),
 ]  # fmt: skip
 
 FAMILIES = [
@@ -829,14 +754,14 @@ def _sorted_by_length(m, x, lengths):
 # Sizes that equal the number of examples, COINCIDENCE.
 COINCIDENCE = 5
 COINCIDENCES = [
-    Case("shift as long as the batch", lambda: Bare(
+    Case("shift as long as the batch", lambda: With(
         lambda m, x: x * (m.scale * torch.arange(1.0, 1 + COINCIDENCE).to(x)), scale=(COINCIDENCE,)), numbers(COINCIDENCE)),
-    Case("weight computed from a table as long as the batch", lambda: Bare(
+    Case("weight computed from a table as long as the batch", lambda: With(
         lambda m, x: x @ (torch.arange(1.0, 1 + 6 * COINCIDENCE).view(COINCIDENCE, 6).to(x) * m.scale).t(), scale=(6,)),
         numbers(6)),
     Case("position ids as long as the batch", lambda: With(
         lambda m, x: x + m.a(torch.arange(COINCIDENCE)), a=nn.Embedding(COINCIDENCE, 6)), numbers(COINCIDENCE, 6)),
-    Case("table expanded to the length of the batch", lambda: Bare(
+    Case("table expanded to the length of the batch", lambda: With(
         lambda m, x: x * m.row.expand(COINCIDENCE, 6), row=(1, 6)), numbers(COINCIDENCE, 6)),
     Case("examples in another order inside", lambda: With(_sorted_by_length, a=nn.Linear(6, 4)),
          lambda n: (torch.randn(n, 6), torch.tensor([1.0, 2.0, 3.0, 5.0, 4.0])[:n])),

@@ -133,28 +133,23 @@ REAL_MODELS = [
         "max_position_embeddings": 32, "word_embed_proj_dim": 16}, sentences, next_words),
     RealModel("Llama", "LlamaForCausalLM", "LlamaConfig", _FEW_HEADS, sentences, next_words),
     RealModel("Mistral", "MistralForCausalLM", "MistralConfig", _FEW_HEADS, sentences, next_words),
-    RealModel("mixture of experts (Mixtral)", "MixtralForCausalLM", "MixtralConfig", {
-        **_FEW_HEADS, "num_local_experts": 3, "num_experts_per_tok": 2, "experts_implementation": "eager"},
-        sentences, next_words, steered=True),
-    RealModel("state space (Mamba)", "MambaForCausalLM", "MambaConfig", {
-        "vocab_size": VOCABULARY, "hidden_size": 16, "state_size": 4, "num_hidden_layers": 1}, sentences, next_words,
-        exact=False),
+    RealModel("mixture of experts (Mixtral)", "MixtralForCausalLM", "MixtralConfig", {**_FEW_HEADS, "num_local_experts": 3,
+        "num_experts_per_tok": 2, "experts_implementation": "eager"}, sentences, next_words, steered=True),
+    RealModel("state space (Mamba)", "MambaForCausalLM", "MambaConfig", {"vocab_size": VOCABULARY,
+        "hidden_size": 16, "state_size": 4, "num_hidden_layers": 1}, sentences, next_words, exact=False),
     RealModel("T5", "T5ForConditionalGeneration", "T5Config", {
         "vocab_size": VOCABULARY, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}, pairs, translation),
     RealModel("BART", "BartForConditionalGeneration", "BartConfig", {**_BOTH_SIDES, "max_position_embeddings": 32},
               pairs, translation),
-    RealModel("Whisper", "WhisperForConditionalGeneration", "WhisperConfig", {
-        **_BOTH_SIDES, "num_mel_bins": 8, "max_source_positions": 10, "max_target_positions": 16, "pad_token_id": 0,
-        "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
-        lambda n: (torch.randn(n, 8, 20), torch.randint(3, VOCABULARY, (n, WORDS))), translation),
+    RealModel("Whisper", "WhisperForConditionalGeneration", "WhisperConfig", {**_BOTH_SIDES, "num_mel_bins": 8,
+        "max_source_positions": 10, "max_target_positions": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 1}, lambda n: (torch.randn(n, 8, 20), torch.randint(3, VOCABULARY, (n, WORDS))), translation),
     RealModel("ViT", "ViTForImageClassification", "ViTConfig", _VISION, images, classes),
     RealModel("CLIP's image half", "CLIPVisionModel", "CLIPVisionConfig", _VISION, images, pooled),
-    RealModel("Swin", "SwinForImageClassification", "SwinConfig", {
-        "image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4,
-        "num_labels": CLASSES}, images, classes),
-    RealModel("ConvNeXt", "ConvNextForImageClassification", "ConvNextConfig", {
-        "hidden_sizes": [8, 12, 16, 20], "depths": [1, 1, 1, 1], "num_labels": CLASSES, "patch_size": 2},
-        lambda n: images(n, 32), classes),
+    RealModel("Swin", "SwinForImageClassification", "SwinConfig", {"image_size": 16, "patch_size": 2,
+        "embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "num_labels": CLASSES}, images, classes),
+    RealModel("ConvNeXt", "ConvNextForImageClassification", "ConvNextConfig", {"hidden_sizes": [8, 12, 16, 20],
+        "depths": [1, 1, 1, 1], "num_labels": CLASSES, "patch_size": 2}, lambda n: images(n, 32), classes),
     RealModel("wav2vec 2", "Wav2Vec2ForSequenceClassification", "Wav2Vec2Config", {
         "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
         "conv_dim": (8, 8), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2,

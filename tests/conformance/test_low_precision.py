@@ -5,7 +5,7 @@ from __future__ import annotations
 import oracle
 import pytest
 import torch
-from cases import Bare, With
+from cases import With
 from recording import cover, record
 from torch import nn
 from torch.nn import functional as F
@@ -28,7 +28,7 @@ def views(m, x):
 
 MODELS = {
     "layers": lambda: nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 6, bias=False)),
-    "views": lambda: Bare(views, matrix=(3, 6, 6), token=(1, 1, 6), scale=(6,)),
+    "views": lambda: With(views, matrix=(3, 6, 6), token=(1, 1, 6), scale=(6,)),
     "recurrent": lambda: With(lambda m, x: m.inner(x)[0], inner=nn.GRU(6, 6, batch_first=True)),
     "convolutions": lambda: With(lambda m, x: m.inner(x.mT).mT, inner=nn.Sequential(
         nn.Conv1d(6, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.Tanh(), nn.Conv1d(8, 6, 1))),
@@ -106,7 +106,7 @@ def test_gradients_at_past_parameters_are_added_in_float32(kind, method):
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
 def test_what_is_computed_from_a_parameter_in_low_precision_is_left_to_the_loop(precision):
     """One product with the Jacobian for the whole sum would round the sum: state space models compute so with a decay."""
-    model = Bare(lambda m, x: (x.to(precision) * -torch.exp(m.log.float()).to(precision)).to(x.dtype), log=(6,)).bfloat16()
+    model = With(lambda m, x: (x.to(precision) * -torch.exp(m.log.float()).to(precision)).to(x.dtype), log=(6,)).bfloat16()
     with pytest.raises(PrivetError, match="low precision"):
         record(model, loss_fn, batch_of(3))
     assert probe(model, loss_fn, [split_batch(batch_of(3))], public=True) == "loop"

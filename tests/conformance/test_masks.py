@@ -138,11 +138,9 @@ def test_an_empty_batch_has_the_support_too():
     assert_supported_by(masks, clipped_sum(model, case.loss, case.batch(0), Flat(0.3), masks=masks))
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [torch.ones(3, dtype=torch.bool), torch.ones(7, 5), torch.ones(5, 7, dtype=torch.int64)],
-    ids=["shape", "float", "int"],
-)
+@pytest.mark.parametrize("mask", [
+    torch.ones(3, dtype=torch.bool), torch.ones(7, 5), torch.ones(5, 7, dtype=torch.int64),
+], ids=["shape", "float", "int"])  # fmt: skip
 def test_a_mask_that_does_not_fit_is_refused_by_name(mask):
     with pytest.raises(InvalidArgumentError, match=r"masks\['weight'\]"):
         clipped_sum(nn.Linear(7, 5), cases.energy, (torch.ones(2, 7),), Flat(0.3), masks={"weight": mask})

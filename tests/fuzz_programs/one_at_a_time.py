@@ -6,6 +6,7 @@ Nothing here uses the library: a fresh copy of the model for every example, batc
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,10 +35,14 @@ def gradients(program: Program, dtype: torch.dtype = torch.float64, shift: float
         for parameter in model.parameters():
             parameter.copy_(shifted(parameter))
     batch = {name: shifted(value) for name, value in batch.items()}
-    rows = [
-        _gradient(copy.deepcopy(model), {name: value[i : i + 1] for name, value in batch.items()}) for i in range(program.sizes.B)
-    ]
+    rows = [_gradient(_copy(model), {name: value[i : i + 1] for name, value in batch.items()}) for i in range(program.sizes.B)]
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Return a copy that shares what no program writes to, and what takes most of the time to copy: lines and tables of hooks."""
+    tables = [x for module in model.modules() for x in vars(module).values() if type(x) is OrderedDict]
+    return copy.deepcopy(model, {id(x): x for x in (*model.lines, *tables)})
 
 
 def _gradient(model: nn.Module, example: Mapping[str, Tensor]) -> Gradients:
@@ -54,7 +59,7 @@ def losses(program: Program) -> tuple[Tensor, Tensor]:
     """Return the losses of the batch, computed at once and one at a time, each by a fresh copy of the model."""
     model, batch = program.model(), program.batch()
     rows = [{name: value[i : i + 1] for name, value in batch.items()} for i in range(program.sizes.B)]
-    return loss_fn(copy.deepcopy(model), batch).detach(), torch.cat([loss_fn(copy.deepcopy(model), row).detach() for row in rows])
+    return loss_fn(_copy(model), batch).detach(), torch.cat([loss_fn(_copy(model), row).detach() for row in rows])
 
 
 def norms(found: Gradients) -> Tensor:
@@ -77,9 +82,7 @@ def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
 
 def snapshot(model: nn.Module) -> dict[str, Any]:
     """Return all that a model remembers, as plain values."""
-    return {
-        f"{name}.{key}": _plain(value) for name, module in model.named_modules() for key, value in vars(module).items()
-    }  # fmt: skip
+    return {f"{name}.{key}": _plain(x) for name, module in model.named_modules() for key, x in vars(module).items()}
 
 
 def _plain(value: Any) -> Any:

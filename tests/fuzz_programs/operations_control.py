@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 # -- control flow on data
 enter("branch_per_example", lambda m, x: torch.stack([m.one(row) if row.sum() > 0 else m.other(row) for row in x]),
       VECTOR, to=VECTOR, one=square, other=square)  # fmt: skip
+enter("scale_by_item", lambda m, x, lengths: torch.stack([row * (1 / n.item()) for row, n in zip(x, lengths, strict=True)]),
+      VECTOR, LENGTHS, to=VECTOR)  # fmt: skip
 
 
 @operation(VECTOR, to=VECTOR, one_at_a_time=True, one=square, other=square)
@@ -45,10 +47,6 @@ def stop_at_the_longest(m, x, lengths):
     return out
 
 
-enter("scale_by_item", lambda m, x, lengths: torch.stack([row * (1 / n.item()) for row, n in zip(x, lengths, strict=True)]),
-      VECTOR, LENGTHS, to=VECTOR)  # fmt: skip
-
-
 @operation(VECTOR, to=VECTOR, layer=square)
 def shrink_until_small(m, x):
     rows = []
@@ -73,14 +71,15 @@ def different_layers_by_length(m, x, lengths):
 
 
 # -- in-place writes
+enter("activate_in_place", lambda m, x: F.elu(m.layer(x).mul_(2), inplace=True), SEQUENCE, to=SEQUENCE, layer=square)
+enter("copy_into", lambda m, x: torch.empty_like(x).copy_(torch.sin(x)), SEQUENCE, to=SEQUENCE)
+
+
 @operation(VECTOR, to=VECTOR, layer=square)
 def add_and_multiply_in_place(m, x):
     y = m.layer(x)
     y.mul_(0.5).add_(torch.tanh(x))
     return y
-
-
-enter("activate_in_place", lambda m, x: F.elu(m.layer(x).mul_(2), inplace=True), SEQUENCE, to=SEQUENCE, layer=square)
 
 
 @operation(SEQUENCE, to=SEQUENCE, layer=square)
@@ -97,12 +96,6 @@ def fill_examples(m, x):
     for i in range(len(x)):
         out[i] = torch.tanh(m.layer(x[i]))
     return out
-
-
-@operation(SEQUENCE, to=SEQUENCE)
-def copy_into(m, x):
-    out = torch.empty_like(x)
-    return out.copy_(torch.sin(x))
 
 
 @operation(SEQUENCE, to=SEQUENCE, layer=square)
@@ -130,6 +123,24 @@ def accumulate_in_place(m, x):
 
 
 # -- state
+def _keep_output(module, inputs, output):
+    module.output = output
+
+
+def _halve_input(module, inputs):
+    return (0.5 * inputs[0],)
+
+
+def hooked(sizes: Sizes) -> nn.Linear:
+    layer = square(sizes)
+    layer.register_forward_hook(_keep_output)
+    layer.register_forward_pre_hook(_halve_input)
+    return layer
+
+
+enter("read_what_a_hook_kept", lambda m, x: m.layer(x) + torch.tanh(m.layer.output), VECTOR, to=VECTOR, layer=hooked)
+
+
 @operation(VECTOR, to=VECTOR, calls=lambda s: 0)
 def count_calls(m, x):
     m.calls += 1
@@ -170,53 +181,7 @@ def use_running_mean(m, x):
     return x - m.mean
 
 
-def _keep_output(module, inputs, output):
-    module.output = output
-
-
-def _halve_input(module, inputs):
-    return (0.5 * inputs[0],)
-
-
-def hooked(sizes: Sizes) -> nn.Linear:
-    layer = square(sizes)
-    layer.register_forward_hook(_keep_output)
-    layer.register_forward_pre_hook(_halve_input)
-    return layer
-
-
-enter("read_what_a_hook_kept", lambda m, x: m.layer(x) + torch.tanh(m.layer.output), VECTOR, to=VECTOR, layer=hooked)
-
-
 # -- autograd
-@operation(SEQUENCE, to=SEQUENCE, layer=square)
-def weigh_without_gradient(m, x):
-    with torch.no_grad():
-        weights = m.layer(x).softmax(-1)
-    return weights * x
-
-
-@operation(VECTOR, to=VECTOR, layer=square)
-def straight_through(m, x):
-    y = m.layer(x)
-    return y + (torch.tanh(3 * y) - y).detach()
-
-
-enter("teach_without_gradient", lambda m, x: (m.layer(x) - torch.tanh(m.layer(x)).detach()).square(),
-      VECTOR, to=VECTOR, layer=square)  # fmt: skip
-enter("checkpointed", lambda m, x: x + checkpoint(lambda y: m.down(torch.tanh(m.up(y))), x, use_reentrant=False),
-      SEQUENCE, to=SEQUENCE, up=square, down=square)  # fmt: skip
-enter("vmap_over_examples", lambda m, x: torch.func.vmap(lambda row: torch.tanh(m.weight @ row))(x),
-      VECTOR, to=VECTOR, weight=values("d", "d"))  # fmt: skip
-enter("vmap_over_positions", lambda m, x: torch.func.vmap(m.layer, in_dims=1, out_dims=1)(x), SEQUENCE, to=SEQUENCE, layer=square)
-
-
-@operation(VECTOR, to=VECTOR, layer=square)
-def call_with_other_parameters(m, x):
-    doubled = {name: 2 * parameter for name, parameter in m.layer.named_parameters()}
-    return torch.func.functional_call(m.layer, doubled, (x,))
-
-
 class Sine(torch.autograd.Function):
     """A user's own function, with torch's batching rule."""
 
@@ -250,8 +215,33 @@ class Scaled(torch.autograd.Function):
         return grad * scale, (grad * x).sum(0)
 
 
+enter("teach_without_gradient", lambda m, x: (m.layer(x) - torch.tanh(m.layer(x)).detach()).square(),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip
+enter("checkpointed", lambda m, x: x + checkpoint(lambda y: m.down(torch.tanh(m.up(y))), x, use_reentrant=False),
+      SEQUENCE, to=SEQUENCE, up=square, down=square)  # fmt: skip
+enter("vmap_over_examples", lambda m, x: torch.func.vmap(lambda row: torch.tanh(m.weight @ row))(x),
+      VECTOR, to=VECTOR, weight=values("d", "d"))  # fmt: skip
+enter("vmap_over_positions", lambda m, x: torch.func.vmap(m.layer, in_dims=1, out_dims=1)(x), SEQUENCE, to=SEQUENCE, layer=square)
 enter("own_function", lambda m, x: Sine.apply(x), SEQUENCE, to=SEQUENCE)
 enter("own_function_of_old_form", lambda m, x: Scaled.apply(x, m.scale), VECTOR, to=VECTOR, scale=values("d"))
+enter("functional_gradient", lambda m, x: x + torch.func.grad(lambda y: torch.tanh(m.layer(y)).sum())(x),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip
+enter("call_with_other_parameters", lambda m, x: torch.func.functional_call(
+      m.layer, {name: 2 * value for name, value in m.layer.named_parameters()}, (x,)),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip
+
+
+@operation(SEQUENCE, to=SEQUENCE, layer=square)
+def weigh_without_gradient(m, x):
+    with torch.no_grad():
+        weights = m.layer(x).softmax(-1)
+    return weights * x
+
+
+@operation(VECTOR, to=VECTOR, layer=square)
+def straight_through(m, x):
+    y = m.layer(x)
+    return y + (torch.tanh(3 * y) - y).detach()
 
 
 @operation(VECTOR, to=VECTOR, layer=square)
@@ -261,7 +251,3 @@ def gradient_of_energy(m, x):
         energy = torch.tanh(m.layer(x)).square().sum()
         (slope,) = torch.autograd.grad(energy, x, create_graph=True)
     return x - 0.5 * slope
-
-
-enter("functional_gradient", lambda m, x: x + torch.func.grad(lambda y: torch.tanh(m.layer(y)).sum())(x),
-      VECTOR, to=VECTOR, layer=square)  # fmt: skip

@@ -34,15 +34,6 @@ enter("conv_transpose1d", lambda m, x: m.layer(x.mT).mT,
 enter("conv2d_of_one_channel", lambda m, x: x + m.layer(x[:, None])[:, 0],
       SEQUENCE, to=SEQUENCE, layer=lambda s: nn.Conv2d(1, 1, 3, padding=1))  # fmt: skip
 enter("conv2d", lambda m, x: m.layer(x), IMAGE, to=IMAGE, layer=lambda s: nn.Conv2d(s.C, s.C, 3, padding=1))
-
-
-@operation(
-    IMAGE, to=IMAGE, layer=lambda s: nn.Conv2d(s.C, 2 * s.C, 3, padding=1, groups=s.C), mix=lambda s: nn.Conv2d(2 * s.C, s.C, 1)
-)
-def grouped_conv2d(m, x):
-    return x + m.mix(torch.tanh(m.layer(x)))
-
-
 enter("strided_conv2d", lambda m, x: F.interpolate(m.layer(x), size=x.shape[2:]),
       IMAGE, to=IMAGE, layer=lambda s: nn.Conv2d(s.C, s.C, 3, stride=2, padding=1, bias=False))  # fmt: skip
 enter("conv_transpose2d", lambda m, x: m.layer(x), IMAGE, to=IMAGE, layer=lambda s: nn.ConvTranspose2d(s.C, s.C, 3, padding=1))
@@ -55,15 +46,6 @@ enter("embedding_bag", lambda m, tokens: m.table(tokens),
       TOKENS, to=VECTOR, table=lambda s: nn.EmbeddingBag(VOCABULARY, s.d, mode="mean"))  # fmt: skip
 enter("embedding_bag_by_offsets", lambda m, tokens: m.table(tokens.flatten(), torch.arange(0, tokens.numel(), tokens.shape[1])),
       TOKENS, to=VECTOR, table=lambda s: nn.EmbeddingBag(VOCABULARY, s.d, mode="sum"))  # fmt: skip
-
-
-@operation(TOKENS, to=SEQUENCE, table=lambda s: nn.Embedding(VOCABULARY, s.d), out=lambda s: nn.Linear(s.d, VOCABULARY))
-def token_likelihoods(m, tokens):
-    logits = m.out(torch.tanh(m.table(tokens)))
-    loss = F.cross_entropy(logits.transpose(1, 2), tokens.roll(-1, 1), reduction="none")
-    return loss[:, :, None] * m.table(tokens)
-
-
 enter("pool_image", lambda m, x: m.layer(F.adaptive_avg_pool2d(x, 1).flatten(1)),
       IMAGE, to=VECTOR, layer=lambda s: nn.Linear(s.C, s.d))  # fmt: skip
 enter("cut_image_into_patches", lambda m, x: F.adaptive_avg_pool1d(m.layer(x.flatten(2).mT).mT, m.places).mT,
@@ -76,3 +58,12 @@ enter("unroll_vector", lambda m, x: m.layer(x).reshape(-1, *m.shape),
       VECTOR, to=SEQUENCE, layer=lambda s: nn.Linear(s.d, s.T * s.d), shape=lambda s: (s.T, s.d))  # fmt: skip
 enter("flatten_sequence", lambda m, x: m.layer(x.reshape(len(x), -1)),
       SEQUENCE, to=VECTOR, layer=lambda s: nn.Linear(s.T * s.d, s.d))  # fmt: skip
+enter("grouped_conv2d", lambda m, x: x + m.mix(torch.tanh(m.layer(x))), IMAGE, to=IMAGE,
+      layer=lambda s: nn.Conv2d(s.C, 2 * s.C, 3, padding=1, groups=s.C), mix=lambda s: nn.Conv2d(2 * s.C, s.C, 1))  # fmt: skip
+
+
+@operation(TOKENS, to=SEQUENCE, table=lambda s: nn.Embedding(VOCABULARY, s.d), out=lambda s: nn.Linear(s.d, VOCABULARY))
+def token_likelihoods(m, tokens):
+    logits = m.out(torch.tanh(m.table(tokens)))
+    loss = F.cross_entropy(logits.transpose(1, 2), tokens.roll(-1, 1), reduction="none")
+    return loss[:, :, None] * m.table(tokens)

@@ -29,14 +29,6 @@ enter("where_parameter", lambda m, x, mask: torch.where(mask[..., None], x, m.fi
       SEQUENCE, MASK, to=SEQUENCE, filler=values("d"))  # fmt: skip
 enter("outer_product", lambda m, x: (x[:, :, None] * m.left * m.right).sum(1),
       VECTOR, to=VECTOR, left=values("d"), right=values("d", "d"))  # fmt: skip
-
-
-@operation(VECTOR, to=VECTOR, table=values(7, 7))
-def sliced_parameter(m, x):
-    width = x.shape[1]
-    return F.linear(x, m.table[1 : 1 + width, :width], m.table[0, :width])
-
-
 enter("indexed_parameter", lambda m, tokens: m.table[tokens], TOKENS, to=SEQUENCE, table=values(VOCABULARY, "d"))
 enter("one_hot_lookup", lambda m, tokens: F.one_hot(tokens, VOCABULARY).to(m.table.dtype) @ m.table.T,
       TOKENS, to=SEQUENCE, table=values("d", VOCABULARY))  # fmt: skip
@@ -51,34 +43,11 @@ enter("adapter_beside", lambda m, x: F.linear(x, m.base) + F.linear(F.linear(x, 
       SEQUENCE, to=SEQUENCE, base=frozen, up=values("d", 2), down=values(2, "d"))  # fmt: skip
 enter("weight_norm", lambda m, x: m.layer(x), VECTOR, to=VECTOR, layer=lambda s: parametrizations.weight_norm(square(s)))
 enter("spectral_norm", lambda m, x: m.layer(x), SEQUENCE, to=SEQUENCE, layer=lambda s: parametrizations.spectral_norm(square(s)))
-
-
-@operation(SEQUENCE, to=SEQUENCE, token=values(1, 1, "d"), layer=square)
-def class_token(m, x):
-    x = torch.cat([m.token.expand(len(x), -1, -1), x], 1)
-    scores = x @ m.layer(x).mT
-    return (scores.softmax(-1) @ x)[:, 1:]
-
-
-@operation(SEQUENCE, to=VECTOR, token=values("d"), layer=square)
-def repeated_class_token(m, x):
-    x = torch.cat([x, m.token.repeat(len(x), 1, 1)], dim=1)
-    return torch.tanh(m.layer(x)).cumsum(1)[:, -1]
-
-
 enter("learned_positions", lambda m, x: x + m.places[: x.shape[1]], SEQUENCE, to=SEQUENCE, places=values(9, "d"))
 enter("embedded_positions", lambda m, x: x + m.places(torch.arange(x.shape[1])),
       SEQUENCE, to=SEQUENCE, places=lambda s: nn.Embedding(9, s.d))  # fmt: skip
 enter("embedded_positions_of_batch", lambda m, x: x * m.places(torch.arange(x.shape[1])[None].expand(len(x), -1)),
       SEQUENCE, to=SEQUENCE, places=lambda s: nn.Embedding(9, s.d))  # fmt: skip
-
-
-@operation(TOKENS, to=SEQUENCE, table=lambda s: nn.Embedding(VOCABULARY, s.d))
-def tied_head(m, tokens):
-    logits = F.linear(torch.tanh(m.table(tokens)), m.table.weight)
-    return logits.softmax(-1) @ m.table.weight
-
-
 enter("tied_autoencoder", lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()),
       VECTOR, to=VECTOR, weight=values(4, "d"))  # fmt: skip
 enter("same_layer_twice", lambda m, x: m.layer(torch.tanh(m.layer(x))), VECTOR, to=VECTOR, layer=square)
@@ -90,6 +59,27 @@ enter("functional_layer_norm", lambda m, x: F.layer_norm(x, x.shape[2:], weight=
       SEQUENCE, to=SEQUENCE, scale=values("d"))  # fmt: skip
 enter("functional_bilinear", lambda m, x: F.bilinear(x, torch.tanh(x), m.weight).sum(1, keepdim=True) + x,
       VECTOR, to=VECTOR, weight=values(2, "d", "d"))  # fmt: skip
+enter("repeated_class_token", lambda m, x: torch.tanh(m.layer(torch.cat([x, m.token.repeat(len(x), 1, 1)], 1))).cumsum(1)[:, -1],
+      SEQUENCE, to=VECTOR, token=values("d"), layer=square)  # fmt: skip
+
+
+@operation(VECTOR, to=VECTOR, table=values(7, 7))
+def sliced_parameter(m, x):
+    width = x.shape[1]
+    return F.linear(x, m.table[1 : 1 + width, :width], m.table[0, :width])
+
+
+@operation(SEQUENCE, to=SEQUENCE, token=values(1, 1, "d"), layer=square)
+def class_token(m, x):
+    x = torch.cat([m.token.expand(len(x), -1, -1), x], 1)
+    scores = x @ m.layer(x).mT
+    return (scores.softmax(-1) @ x)[:, 1:]
+
+
+@operation(TOKENS, to=SEQUENCE, table=lambda s: nn.Embedding(VOCABULARY, s.d))
+def tied_head(m, tokens):
+    logits = F.linear(torch.tanh(m.table(tokens)), m.table.weight)
+    return logits.softmax(-1) @ m.table.weight
 
 
 @operation(SEQUENCE, to=SEQUENCE, places=values("T", "d"))

@@ -16,16 +16,16 @@ def attention(sizes):
 enter("lstm", lambda m, x: m.layer(x)[0], SEQUENCE, to=SEQUENCE, layer=lambda s: nn.LSTM(s.d, s.d, batch_first=True))
 enter("gru_time_major", lambda m, x: m.layer(x.transpose(0, 1))[0].transpose(0, 1),
       SEQUENCE, to=SEQUENCE, layer=lambda s: nn.GRU(s.d, s.d))  # fmt: skip
-
-
-@operation(
-    SEQUENCE,
-    to=SEQUENCE,
-    layer=lambda s: nn.RNN(s.d, s.d, batch_first=True, bidirectional=True),
-    out=lambda s: nn.Linear(2 * s.d, s.d),
-)
-def bidirectional_rnn(m, x):
-    return m.out(m.layer(x)[0])
+enter("attention_with_padding", lambda m, x, mask: m.layer(x, x, x, key_padding_mask=~mask, need_weights=False)[0],
+      SEQUENCE, MASK, to=SEQUENCE, layer=attention)  # fmt: skip
+enter("attend_from_vector", lambda m, x, y: m.layer(x[:, None], y, y)[0].squeeze(1), VECTOR, SEQUENCE, to=VECTOR, layer=attention)
+enter("bidirectional_rnn", lambda m, x: m.out(m.layer(x)[0]), SEQUENCE, to=SEQUENCE,
+      layer=lambda s: nn.RNN(s.d, s.d, batch_first=True, bidirectional=True), out=lambda s: nn.Linear(2 * s.d, s.d))  # fmt: skip
+enter("encoder_layer", lambda m, x, mask: m.layer(x, src_key_padding_mask=~mask), SEQUENCE, MASK, to=SEQUENCE,
+      layer=lambda s: nn.TransformerEncoderLayer(s.d, s.heads, 4, dropout=0.0, batch_first=True))  # fmt: skip
+enter("decoder_layer", lambda m, x, y: m.layer(x, y, tgt_mask=torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)),
+      SEQUENCE, SEQUENCE, to=SEQUENCE,
+      layer=lambda s: nn.TransformerDecoderLayer(s.d, s.heads, 4, dropout=0.0, batch_first=True, norm_first=True))  # fmt: skip
 
 
 @operation(SEQUENCE, to=VECTOR, layer=lambda s: nn.LSTM(s.d, s.d, 2, batch_first=True), start=values(2, 1, "d"))
@@ -98,35 +98,10 @@ def gru_cell_on_those_that_last(m, x, lengths):
     return hidden[order.argsort()]
 
 
-enter("attention_with_padding", lambda m, x, mask: m.layer(x, x, x, key_padding_mask=~mask, need_weights=False)[0],
-      SEQUENCE, MASK, to=SEQUENCE, layer=attention)  # fmt: skip
-
-
 @operation(SEQUENCE, SEQUENCE, to=SEQUENCE, layer=lambda s: nn.MultiheadAttention(s.d, s.heads))
 def cross_attention_time_major(m, x, y):
     x, y = x.transpose(0, 1), y.transpose(0, 1)
     return m.layer(x, y, y)[0].transpose(0, 1)
-
-
-enter("attend_from_vector", lambda m, x, y: m.layer(x[:, None], y, y)[0].squeeze(1), VECTOR, SEQUENCE, to=VECTOR, layer=attention)
-
-
-@operation(
-    SEQUENCE, MASK, to=SEQUENCE, layer=lambda s: nn.TransformerEncoderLayer(s.d, s.heads, 4, dropout=0.0, batch_first=True)
-)
-def encoder_layer(m, x, mask):
-    return m.layer(x, src_key_padding_mask=~mask)
-
-
-@operation(
-    SEQUENCE,
-    SEQUENCE,
-    to=SEQUENCE,
-    layer=lambda s: nn.TransformerDecoderLayer(s.d, s.heads, 4, dropout=0.0, batch_first=True, norm_first=True),
-)
-def decoder_layer(m, x, y):
-    causal = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-    return m.layer(x, y, tgt_mask=causal)
 
 
 @operation(SEQUENCE, MASK, to=SEQUENCE, qkv=lambda s: nn.Linear(s.d, 3 * s.d), heads=lambda s: s.heads)

@@ -13,16 +13,37 @@ enter("flatten_and_unflatten", lambda m, x: m.layer(x.flatten(0, 1)).unflatten(0
 enter("rows_of_all_examples", lambda m, x: torch.tanh(m.layer(x.reshape(-1, x.shape[-1]))).view(x.shape),
       SEQUENCE, to=SEQUENCE, layer=square)  # fmt: skip
 enter("time_major", lambda m, x: m.layer(x.transpose(0, 1)).transpose(0, 1), SEQUENCE, to=SEQUENCE, layer=square)
+enter("features_first", lambda m, x: (x.permute(2, 0, 1) @ m.weight).permute(1, 2, 0),
+      SEQUENCE, to=SEQUENCE, weight=values("T", "T"))  # fmt: skip
+enter("join_features", lambda m, x, y: m.layer(torch.cat([x, y], 1)),
+      VECTOR, VECTOR, to=VECTOR, layer=lambda s: nn.Linear(2 * s.d, s.d))  # fmt: skip
+enter("add_sequences", lambda m, x, y: x + 0.5 * y, SEQUENCE, SEQUENCE, to=SEQUENCE)
+enter("multiply_images", lambda m, x, y: x * torch.sigmoid(y), IMAGE, IMAGE, to=IMAGE)
+enter("mean_over_positions", lambda m, x: x.mean(1), SEQUENCE, to=VECTOR)
+enter("largest_over_positions", lambda m, x: x.amax(1), SEQUENCE, to=VECTOR)
+enter("broadcast_vector", lambda m, x, y: x[:, None].expand_as(y) * torch.tanh(y), VECTOR, SEQUENCE, to=SEQUENCE)
+enter("repeat_vector", lambda m, x, y: x.unsqueeze(1).repeat(1, y.shape[1], 1) + y, VECTOR, SEQUENCE, to=SEQUENCE)
+enter("product_of_positions", lambda m, x: torch.bmm(torch.tanh(torch.bmm(x, x.transpose(1, 2))), x), SEQUENCE, to=SEQUENCE)
+enter("lower_triangle", lambda m, x: torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril() @ x / x.shape[1],
+      SEQUENCE, to=SEQUENCE)  # fmt: skip
+enter("windows", lambda m, x: F.pad(x, (0, 0, 1, 0)).unfold(1, 2, 1).prod(-1).tanh() + x, SEQUENCE, to=SEQUENCE)
+enter("loop_over_examples", lambda m, x: torch.stack([torch.tanh(m.layer(x[i])) for i in range(len(x))]),
+      VECTOR, to=VECTOR, layer=square)  # fmt: skip
+enter("loop_over_slices_of_examples", lambda m, x: torch.cat([m.layer(x[i : i + 1]) for i in range(x.shape[0])], 0),
+      SEQUENCE, to=SEQUENCE, layer=square)  # fmt: skip
+enter("diagonal_of_outer_product", lambda m, x: torch.diagonal(
+      torch.tanh(x[:, :, None]) * x[:, None] + x[:, None], dim1=1, dim2=2), VECTOR, to=VECTOR)  # fmt: skip
+enter("iterate_over_examples", lambda m, x, y: torch.vstack(
+      [m.layer(one) * torch.tanh(other) for one, other in zip(x, y, strict=True)]),
+      VECTOR, VECTOR, to=VECTOR, layer=square)  # fmt: skip
+enter("loop_over_examples_of_own_length", lambda m, x, lengths: torch.stack(
+      [m.layer(x[i, : lengths[i]]).mean(0) for i in range(len(x))]), SEQUENCE, LENGTHS, to=VECTOR, layer=square)  # fmt: skip
 
 
 @operation(SEQUENCE, to=SEQUENCE, layer=square)
 def time_major_and_flattened(m, x):
     length, examples = x.shape[1], len(x)
     return m.layer(x.transpose(0, 1).reshape(length * examples, -1)).view(length, examples, -1).permute(1, 0, 2)
-
-
-enter("features_first", lambda m, x: (x.permute(2, 0, 1) @ m.weight).permute(1, 2, 0),
-      SEQUENCE, to=SEQUENCE, weight=values("T", "T"))  # fmt: skip
 
 
 @operation(SEQUENCE, to=SEQUENCE)
@@ -43,54 +64,15 @@ def split_positions(m, x):
     return torch.cat([other, m.layer(one)], 1)
 
 
-enter("join_features", lambda m, x, y: m.layer(torch.cat([x, y], 1)),
-      VECTOR, VECTOR, to=VECTOR, layer=lambda s: nn.Linear(2 * s.d, s.d))  # fmt: skip
-enter("add_sequences", lambda m, x, y: x + 0.5 * y, SEQUENCE, SEQUENCE, to=SEQUENCE)
-enter("multiply_images", lambda m, x, y: x * torch.sigmoid(y), IMAGE, IMAGE, to=IMAGE)
-enter("mean_over_positions", lambda m, x: x.mean(1), SEQUENCE, to=VECTOR)
-enter("largest_over_positions", lambda m, x: x.amax(1), SEQUENCE, to=VECTOR)
-enter("broadcast_vector", lambda m, x, y: x[:, None].expand_as(y) * torch.tanh(y), VECTOR, SEQUENCE, to=SEQUENCE)
-enter("repeat_vector", lambda m, x, y: x.unsqueeze(1).repeat(1, y.shape[1], 1) + y, VECTOR, SEQUENCE, to=SEQUENCE)
-
-
 @operation(VECTOR, SEQUENCE, to=VECTOR)
 def einsum_without_parameters(m, x, y):
     weights = torch.einsum("bd,btd->bt", torch.tanh(x), y).softmax(1)
     return torch.einsum("bt,btd->bd", weights, y)
 
 
-enter("product_of_positions", lambda m, x: torch.bmm(torch.tanh(torch.bmm(x, x.transpose(1, 2))), x), SEQUENCE, to=SEQUENCE)
-
-
-@operation(VECTOR, to=VECTOR)
-def diagonal_of_outer_product(m, x):
-    return torch.diagonal(torch.tanh(x[:, :, None]) * x[:, None] + x[:, None], dim1=1, dim2=2)
-
-
-enter("lower_triangle", lambda m, x: torch.ones(x.shape[1], x.shape[1], dtype=x.dtype).tril() @ x / x.shape[1],
-      SEQUENCE, to=SEQUENCE)  # fmt: skip
-enter("windows", lambda m, x: F.pad(x, (0, 0, 1, 0)).unfold(1, 2, 1).prod(-1).tanh() + x, SEQUENCE, to=SEQUENCE)
-
-
 @operation(IMAGE, to=IMAGE)
 def swap_sides_of_image(m, x):
     return x + x.movedim(1, 3).flatten(1).flip(1).view(len(x), x.shape[2], x.shape[3], x.shape[1]).movedim(3, 1)
-
-
-enter("loop_over_examples", lambda m, x: torch.stack([torch.tanh(m.layer(x[i])) for i in range(len(x))]),
-      VECTOR, to=VECTOR, layer=square)  # fmt: skip
-enter("loop_over_slices_of_examples", lambda m, x: torch.cat([m.layer(x[i : i + 1]) for i in range(x.shape[0])], 0),
-      SEQUENCE, to=SEQUENCE, layer=square)  # fmt: skip
-
-
-@operation(VECTOR, VECTOR, to=VECTOR, layer=square)
-def iterate_over_examples(m, x, y):
-    return torch.vstack([m.layer(one) * torch.tanh(other) for one, other in zip(x, y, strict=True)])
-
-
-@operation(SEQUENCE, LENGTHS, to=VECTOR, layer=square)
-def loop_over_examples_of_own_length(m, x, lengths):
-    return torch.stack([m.layer(x[i, : lengths[i]]).mean(0) for i in range(len(x))])
 
 
 @operation(SEQUENCE, LENGTHS, to=SEQUENCE, layer=square)

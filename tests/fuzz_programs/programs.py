@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 
 import torch
-from every_operation import OPERATIONS
 from hypothesis import strategies as st
-from operations import FLOATS, IMAGE, KINDS, LENGTHS, MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, Sizes, Step
+from operations import FLOATS, IMAGE, KINDS, LENGTHS, MASK, OPERATIONS, SEQUENCE, TOKENS, VECTOR, VOCABULARY, Sizes, Step
 from torch import Tensor, nn
+
+for _path in sorted(Path(__file__).parent.glob("operations_*.py")):
+    importlib.import_module(_path.stem)  # which enters its operations
 
 CONTENTS = ("plain", "zeros", "one of zeros", "repeated", "two alike", "outlier")
 
@@ -54,9 +58,11 @@ class Program:
 
     def model(self) -> Model:
         """Return the model with fresh state."""
+        owners = {line.module: line.operation for line in self.lines}
         with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            model = Model(self)
+            torch.default_generator.manual_seed(self.seed)  # `torch.manual_seed` takes a millisecond
+            steps = {str(k): Step(OPERATIONS[name], self.sizes) for k, name in sorted(owners.items())}
+            model = Model(self.lines, self.results(), steps)
             with torch.no_grad():
                 for parameter in model.parameters():  # no gradient may vanish by a lucky initial value
                     parameter.add_(0.1 * torch.randn_like(parameter))
@@ -104,13 +110,14 @@ class Program:
 
 
 class Model(nn.Module):
-    """What a program computes: a dictionary of tensors in, a list of tensors out."""
+    """What a program computes: a dictionary of tensors in, a list of tensors out.
 
-    def __init__(self, program: Program) -> None:
+    Its code does not name the table of operations, so that a pass follows those of the program alone.
+    """
+
+    def __init__(self, lines: tuple[Line, ...], results: list[str], steps: dict[str, nn.Module]) -> None:
         super().__init__()
-        self.lines, self.results = program.lines, program.results()
-        owners = {line.module: line.operation for line in program.lines}
-        self.steps = nn.ModuleDict({str(k): Step(OPERATIONS[name], program.sizes) for k, name in sorted(owners.items())})
+        self.lines, self.results, self.steps = lines, results, nn.ModuleDict(steps)
 
     def forward(self, batch: Mapping[str, Tensor]) -> list[Tensor]:
         found = dict(batch)
@@ -143,13 +150,9 @@ def data(sizes: Sizes, contents: str, generator: torch.Generator) -> dict[str, T
     mask = whole(2, sizes.T).bool()
     mask[torch.arange(sizes.B), whole(sizes.T)] = True
     made = {
-        VECTOR: normal(sizes.d),
-        SEQUENCE: normal(sizes.T, sizes.d),
-        IMAGE: normal(sizes.C, sizes.H, sizes.W),
-        TOKENS: whole(VOCABULARY, sizes.T),
-        MASK: mask,
-        LENGTHS: 1 + whole(sizes.T),
-    }
+        VECTOR: normal(sizes.d), SEQUENCE: normal(sizes.T, sizes.d), IMAGE: normal(sizes.C, sizes.H, sizes.W),
+        TOKENS: whole(VOCABULARY, sizes.T), MASK: mask, LENGTHS: 1 + whole(sizes.T),
+    }  # fmt: skip
     position = int(torch.randint(sizes.B, (), generator=generator))
     for name, value in made.items():
         match contents:

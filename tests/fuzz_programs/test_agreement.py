@@ -16,12 +16,8 @@ ROUNDED = Program(
         Line(operation="cdist", inputs=("t0", "t0"), module=4),
         Line(operation="time_major", inputs=("t1",), module=5),
     ),
-    seed=382552,
-    contents="outlier",
-    double=False,
-    part=3,
-    bound=1.5,
-)
+    seed=382552, contents="outlier", double=False, part=3, bound=1.5,
+)  # fmt: skip
 
 
 def test_a_program_whose_rounding_is_amplified_is_left_out_in_float32_and_compared_in_float64():

@@ -4,8 +4,7 @@ import one_at_a_time
 import pytest
 import torch
 from agreement import Tally, UnsuitableError, hold
-from every_operation import OPERATIONS
-from operations import Sizes
+from operations import OPERATIONS, Sizes
 from programs import alone
 
 # As many examples as positions and features, and no two sizes alike.

@@ -77,7 +77,7 @@ def test_the_mode_of_the_model_is_kept_what_is_frozen_has_no_gradient_and_what_i
         assert bool((gradient == 0).any()) is mode
         assert all(module.training is mode for module in model.modules())
     assert set(trainable(cases.frozen(nn.Linear(3, 2), "bias"))) == {"weight"}
-    assert set(trainable(cases.SharedParameter())) == {"first.weight", "first.bias", "second.bias"}
+    assert set(trainable(cases.with_shared_parameter())) == {"first.weight", "first.bias", "second.bias"}
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])

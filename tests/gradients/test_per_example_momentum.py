@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import Bare
+from cases import With
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Flat
@@ -27,7 +27,7 @@ def derived(m, x):
 
 def sums(x, indices, *, skip_errors):
     torch.manual_seed(0)
-    model = Bare(derived, w=(2, 3), gain=(2, 1))
+    model = With(derived, w=(2, 3), gain=(2, 1))
     engine = Engine(model, lambda model, x: model(x), trainable(model), skip_errors=skip_errors)
     averages = Averages(PerExample(0.5), N, engine.parameters)
     with preserve_generators():

@@ -1,4 +1,4 @@
-"""The score of the mutation gate at the end of a run, and the collected tests."""
+"""The collected tests, and mutants that `-k` finds by their file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-_TRIED = "test_the_suite_sees["
 _COLLECTED = pytest.StashKey[set[str]]()
 _ROOT = Path(__file__).parents[2]
 
@@ -39,19 +38,3 @@ def collected(pytestconfig):
         return {*found.stdout.splitlines()}
 
     return tests
-
-
-def score(passed, failed):
-    """What to print of the node ids of tests that passed and failed; None if no mutant was tried."""
-    killed, survivors = ([name for name in names if _TRIED in name] for names in (passed, failed))
-    if not (killed or survivors):
-        return None
-    return f"mutants: {len(killed)} of {len(killed) + len(survivors)} killed"
-
-
-def pytest_terminal_summary(terminalreporter):
-    stats = terminalreporter.stats
-    ids = [[report.nodeid for kind in kinds for report in stats.get(kind, ())] for kinds in (("passed",), ("failed", "error"))]
-    said = score(*ids)
-    if said is not None:
-        terminalreporter.write_line(said)

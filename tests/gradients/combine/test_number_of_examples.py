@@ -31,10 +31,7 @@ def product(model, batch):
 
 
 # Model, and the shape of an example's inputs and output gradients, whose terms cancel.
-CASES = {
-    "many positions": (lambda: nn.Linear(24, 24, bias=False), (32, 24)),
-    "a derived weight": (Scaled, (64,)),
-}
+CASES = {"many positions": (lambda: nn.Linear(24, 24, bias=False), (32, 24)), "a derived weight": (Scaled, (64,))}
 
 
 @pytest.mark.parametrize("case", CASES)

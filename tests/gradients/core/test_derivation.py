@@ -32,7 +32,7 @@ def test_functions_whose_backward_pass_torch_cannot_batch_are_differentiated_one
     """A product with a sparse matrix, such as a graph's."""
     torch.manual_seed(0)
     graph = torch.tensor([[0.0, 2, 0], [1, 0, 3], [0, 0, 1]]).to_sparse()
-    model = cases.Bare(lambda m, x: (x @ torch.sparse.mm(graph.to(x), m.weight)).sin(), weight=(3, 4)).double()
+    model = cases.With(lambda m, x: (x @ torch.sparse.mm(graph.to(x), m.weight)).sin(), weight=(3, 4)).double()
     x = torch.randn(examples, 3, dtype=torch.float64)
     assert_agrees(model, cases.energy, (x,), 1e-10)
 
@@ -52,4 +52,4 @@ def test_a_view_and_its_negative_are_told_apart():
         w = torch.view_as_complex(m.w)
         return (x @ w.imag.t()).tanh() @ w.conj().imag
 
-    assert_agrees(cases.Bare(pair, w=(4, 3, 2)), lambda m, x: m(x).square().sum(1), torch.randn(5, 3))
+    assert_agrees(cases.With(pair, w=(4, 3, 2)), lambda m, x: m(x).square().sum(1), torch.randn(5, 3))

@@ -14,19 +14,9 @@ from privet.gradients.core.examples import flat_signature, flatten, signature, s
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.arange(6.0).view(3, 2), torch.arange(3)
 STRUCTURES = {
-    "tensor": X,
-    "tuple": (X, Y),
-    "list": [X, Y],
-    "one": (X,),
-    "empty": (),
-    "nested": ((X, Y), X),
-    "lists": [[X], [Y]],
-    "empty inside": (X, ()),
-    "numbers": (X, 1, None),
-    "dict": {"x": X, "y": Y},
-    "ordered": OrderedDict(x=X),
-    "pair": Pair(X, Y),
-}
+    "tensor": X, "tuple": (X, Y), "list": [X, Y], "one": (X,), "empty": (), "nested": ((X, Y), X), "lists": [[X], [Y]],
+    "empty inside": (X, ()), "numbers": (X, 1, None), "dict": {"x": X, "y": Y}, "ordered": OrderedDict(x=X), "pair": Pair(X, Y),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
@@ -85,22 +75,15 @@ pytree.register_constant(Registered)
 First, Second = make_class(), make_class()
 META, CONSTANT = Meta("clinic"), Registered("clinic")
 UNLIKE = {
-    "attributes of a key": ({Key("x"): X}, {Key("x"): X}),
-    "text and its subclass": ({"x": X}, {Key("x"): X}),
-    "signs of zero": ({0.0: X}, {-0.0: X}),
-    "true and one": ({True: X}, {1: X}),
-    "one as a float": ({1.0: X}, {1: X}),
-    "keys inside": ((X, {0.0: (X, {"y": Y})}), (X, {-0.0: (X, {"y": Y})})),
-    "tuples of keys": ({(0.0, "x"): X}, {(-0.0, "x"): X}),
+    "attributes of a key": ({Key("x"): X}, {Key("x"): X}), "text and its subclass": ({"x": X}, {Key("x"): X}),
+    "signs of zero": ({0.0: X}, {-0.0: X}), "true and one": ({True: X}, {1: X}), "one as a float": ({1.0: X}, {1: X}),
+    "keys inside": ((X, {0.0: (X, {"y": Y})}), (X, {-0.0: (X, {"y": Y})})), "tuples of keys": ({(0.0, "x"): X}, {(-0.0, "x"): X}),
     "contexts": (First(X, Meta("clinic", 1.0)), First(X, Meta("clinic", -1.0))),
     "constants": ((X, Registered("clinic", 1.0)), (X, Registered("clinic", -1.0))),
-    "classes of one name": (First(X, None), Second(X, None)),
-    "factories": (defaultdict(int, x=X), defaultdict(float, x=X)),
-    "kinds of container": ((X,), [X]),
-    "depth": (((X,), X), ((X, X),)),
-    "order of keys": ({"x": X, "y": X}, {"y": X, "x": X}),
+    "classes of one name": (First(X, None), Second(X, None)), "factories": (defaultdict(int, x=X), defaultdict(float, x=X)),
+    "kinds of container": ((X,), [X]), "depth": (((X,), X), ((X, X),)), "order of keys": ({"x": X, "y": X}, {"y": X, "x": X}),
     "empty containers": (((), X), (X, ())),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNLIKE)

@@ -110,7 +110,7 @@ def rule():
             before(recorder, x, weight)
             return 2 * follow_linear(recorder, x, weight, None, transposed=False)
 
-        return cases.Bare(lambda m, x: doubled(x, m.weight), weight=(4, 6)), lambda m, x: m(x).square().sum(1), torch.randn(5, 6)
+        return cases.With(lambda m, x: doubled(x, m.weight), weight=(4, 6)), lambda m, x: m(x).square().sum(1), torch.randn(5, 6)
 
     yield register
     HANDLERS.pop(doubled)

@@ -33,7 +33,7 @@ def test_gradients_that_are_divided_by_counts_go_one_example_at_a_time(lookup):
 def test_a_table_of_each_examples_own_is_followed_through_its_rows():
     """Rows of a table that is combined with an example's values belong to that example."""
     torch.manual_seed(0)
-    model = cases.Bare(lambda m, x: F.embedding(torch.tensor([[0, 2, 2]]), x[0, :, None] * m.table), table=(5, 3))
+    model = cases.With(lambda m, x: F.embedding(torch.tensor([[0, 2, 2]]), x[0, :, None] * m.table), table=(5, 3))
     assert_agrees(model, squares, torch.randn(4, 5), 1e-6)
 
 

@@ -15,15 +15,13 @@ from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.gradients.layers.embedding.kernels import IN_TORCH, is_consistent, load_kernels
 
 LAYOUTS = {
-    "own": lambda g: g,
-    "shared": lambda g: g[:, :1].expand_as(g),
-    "shared by all examples": lambda g: g[:1].expand_as(g),
+    "own": lambda g: g, "shared": lambda g: g[:, :1].expand_as(g), "shared by all examples": lambda g: g[:1].expand_as(g),
     "time-major": lambda g: g.transpose(0, 1).contiguous().transpose(0, 1),
     "channels first": lambda g: g.transpose(1, 2).contiguous().transpose(1, 2),
     "every other": lambda g: torch.stack([g, g], 2).flatten(1, 2)[:, ::2],
     "part of a wider one": lambda g: torch.cat([g, g], 2)[:, :, g.shape[2] :],
     "one number each": lambda g: g.flip(0)[:, :, :1].expand_as(g),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +87,11 @@ def exact(indices, gradients, weights, size, padding):
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    seed=st.integers(0, 2**31),
-    shape=st.tuples(st.integers(0, 5), st.integers(0, 40), st.integers(0, 70)),
-    size=st.integers(1, 60),
-    padding=st.none() | st.integers(0, 29),
-    layout=st.sampled_from(list(LAYOUTS)),
-    dtype=st.sampled_from([torch.float32, torch.float64]),
-    index=st.sampled_from([torch.int32, torch.int64]),
-    shared_indices=st.booleans(),
-    scale=st.sampled_from([1e-9, 1.0, 1e12]),
-)
+    seed=st.integers(0, 2**31), shape=st.tuples(st.integers(0, 5), st.integers(0, 40), st.integers(0, 70)),
+    size=st.integers(1, 60), padding=st.none() | st.integers(0, 29), layout=st.sampled_from(list(LAYOUTS)),
+    dtype=st.sampled_from([torch.float32, torch.float64]), index=st.sampled_from([torch.int32, torch.int64]),
+    shared_indices=st.booleans(), scale=st.sampled_from([1e-9, 1.0, 1e12]),
+)  # fmt: skip
 def test_norms_and_sums_are_those_of_dense_gradients(
     form, seed, shape, size, padding, layout, dtype, index, shared_indices, scale
 ):

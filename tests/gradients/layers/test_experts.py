@@ -98,7 +98,7 @@ def test_equal_rows_that_are_taken_back_stay_within_the_bound(d, p):
 
 
 def mixture(product, shape):
-    return cases.Bare(lambda m, x, offsets: product(x, m.weight, offsets), weight=shape)
+    return cases.With(lambda m, x, offsets: product(x, m.weight, offsets), weight=shape)
 
 
 def batch(examples, n, d, ends, dtype=torch.float32):

@@ -48,7 +48,7 @@ def test_rows_that_were_moved_or_mixed_are_their_examples(between, examples):
 def test_every_spelling_of_a_product_is_followed(product, shape):
     """As many examples as positions and elements."""
     torch.manual_seed(0)
-    model, x = cases.Bare(lambda m, x: product(x, m.weight), weight=shape).double(), torch.randn(6, 6, 6, dtype=torch.float64)
+    model, x = cases.With(lambda m, x: product(x, m.weight), weight=shape).double(), torch.randn(6, 6, 6, dtype=torch.float64)
     assert_agrees(model, cases.energy, (x,), 1e-10)
 
 
@@ -77,18 +77,18 @@ def test_products_of_complex_numbers_are_followed(name):
         return (out.square().sin() * torch.linspace(0.5, 1.5, out[0].numel()).view(out[0].shape)).flatten(1).sum(1)
 
     shape = (16, 4, 2) if name == "complex and real views" else (4, 4, 2)
-    model, x = cases.Bare(None, weight=shape).double(), torch.randn(4, 4, 4, dtype=torch.float64)
+    model, x = cases.With(None, weight=shape).double(), torch.randn(4, 4, 4, dtype=torch.float64)
     assert_agrees(model, loss, x, 1e-10)
 
 
 def test_a_bias_that_torch_refuses_in_a_bilinear_map_is_refused():
-    model = cases.Bare(lambda m, x: F.bilinear(x, x, m.weight, m.bias), weight=(4, 3, 3), bias=(1,))
+    model = cases.With(lambda m, x: F.bilinear(x, x, m.weight, m.bias), weight=(4, 3, 3), bias=(1,))
     with pytest.raises(RuntimeError, match="size"):
         record(model, cases.energy, (torch.randn(5, 3),))
 
 
 def test_equivalent_products_are_measured_as_linear_maps():
     for product in (lambda x, w: x @ w, lambda x, w: torch.einsum("bti,oi->bto", x, w), lambda x, w: w @ x.mT):
-        model = cases.Bare(lambda m, x, product=product: product(x, m.weight), weight=(30, 30))
+        model = cases.With(lambda m, x, product=product: product(x, m.weight), weight=(30, 30))
         grad = record(model, cases.energy, (torch.randn(3, 2, 30),)).grads["weight"]
         assert isinstance(getattr(grad, "inner", grad), LinearGrad)

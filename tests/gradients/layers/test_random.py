@@ -264,7 +264,7 @@ def test_normal_numbers_are_constants_as_in_torch(method):
         return (drawn + torch.normal(mean, 1.0)).sum(1) + 2 * mean[:, 0]
 
     x = torch.randn(4, 3)
-    covered = cover(cases.Bare(policy, weight=(3, 1), log_scale=()), lambda m, x: m(x), x, method)
+    covered = cover(cases.With(policy, weight=(3, 1), log_scale=()), lambda m, x: m(x), x, method)
     assert torch.equal(covered.gradients["weight"], 2 * x[..., None])
     assert not covered.gradients["log_scale"].any()
     assert covered.looped == (4 if method == "loop" else 0)

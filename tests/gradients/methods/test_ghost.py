@@ -63,7 +63,7 @@ def filled(x):
 
 
 def test_examples_may_be_written_into_what_was_a_constant():
-    model, x = cases.Bare(lambda m, x: F.cosine_similarity(filled(x), m.row, dim=-1), row=(6,)), torch.randn(5, 2)
+    model, x = cases.With(lambda m, x: F.cosine_similarity(filled(x), m.row, dim=-1), row=(6,)), torch.randn(5, 2)
     assert_agrees(model, lambda m, x: m(x), x)
 
 

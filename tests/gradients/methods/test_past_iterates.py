@@ -83,7 +83,7 @@ def test_every_method_agrees_with_plain_autograd(case, method):
 
 def test_a_parameter_that_is_kept_elsewhere_is_found():
     """In a list, where torch does not find it."""
-    case = cases.Case("hoarder", lambda: cases.Bare(lambda m, x: torch.tanh(x @ m.kept[0].t()), weight=(4, 6)), cases.numbers(6))
+    case = cases.Case("hoarder", lambda: cases.With(lambda m, x: torch.tanh(x @ m.kept[0].t()), weight=(4, 6)), cases.numbers(6))
     model, batch = case.model(torch.float64), case.batch(3, torch.float64)
     model.kept = [model.weight]
     past = [(0.7, {"weight": model.weight.detach() + 1})]

@@ -224,12 +224,9 @@ def test_the_model_and_the_batch_stay_as_they_are_and_none_of_the_users_randomne
 
 def test_synthetic_batches_keep_structure_and_types_only():
     batch = {
-        "x": torch.full((5, 2), 7.0, dtype=torch.float64),
-        "y": torch.full((5,), 7, dtype=torch.int32),
-        "m": torch.zeros(5, dtype=torch.bool),
-        "k": 3,
-        "shared": torch.full((2, 2), 7.0),
-    }
+        "x": torch.full((5, 2), 7.0, dtype=torch.float64), "y": torch.full((5,), 7, dtype=torch.int32),
+        "m": torch.zeros(5, dtype=torch.bool), "k": 3, "shared": torch.full((2, 2), 7.0),
+    }  # fmt: skip
     given = split_batch(batch)
     examples = make_synthetic(given, 2, kept=common_objects([given]))
     found = join_examples(examples)
