@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from materials import CLASSES, classify, model_of, public, without
+from materials import CLASSES, body_of, classify, model_of, public, without
 from snapshots import differences, generators, snapshot
 from torch import Tensor, nn
 from torch.utils.data import default_collate
@@ -226,10 +226,13 @@ def flat(gradients: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients.values()])
 
 
-def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
+def trained_right(
+    task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,), refusable: bool = False
+) -> Verdict:
     """Return the verdict on a program that must be accepted: its sum equals a plain loop's, and one example's effect is bounded.
 
-    The bound is set to the median norm of this data, so that some contributions are clipped and some are not.
+    The bound is set to the median norm of this data, so that some contributions are clipped and some are not. What is `refusable`
+    may also be refused, alike for neighbours.
     """
     gradients = plain_gradients(task, data)
     norms = torch.stack([flat(gradient).norm() for gradient in gradients])
@@ -241,6 +244,8 @@ def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Seq
     else:
         expected = sum(flat(task.weights(gradient)) for gradient in gradients)
     whole = train(task, data)
+    if whole.change is None and refusable:
+        return bounded(task, data, remove=remove)
     if whole.change is None:
         return Verdict(False, f"wrongly refused: {' '.join((whole.refusal or whole.stop or '').split())[:200]}")
     off = float((whole.change - expected).norm() / expected.norm()) if whole.change.shape == expected.shape else float("inf")
@@ -251,14 +256,8 @@ def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Seq
     return max(found, key=lambda verdict: (not verdict.passed, verdict.moved or 0.0))
 
 
-def exact(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
-    """Return the verdict on an attack whose program computes each example independently: refused, or trained correctly."""
-    first = train(task, data)
-    return (
-        bounded(task, data, remove=remove)
-        if first.change is None
-        else trained_right(task, data, tolerance=tolerance, remove=remove)
-    )
+# The verdict on an attack whose program computes each example independently.
+exact = functools.partial(trained_right, refusable=True)
 
 
 def forward_pass(
@@ -278,6 +277,19 @@ def forward_pass(
     def verdict(forward: Any) -> Verdict:
         make = lambda: model_of(forward, **{name: part() for name, part in makers.items()})
         return judged(Task(make, classify, options=public(data)), data, remove=remove)
+
+    return attack(cause, verdict)
+
+
+def two_layers(
+    cause: str, data: Any, judged: Any = bounded, remove: Sequence[int] = (0,), loss: Any = classify, steps: int = 1,
+    public_change: bool = False, **attributes: Any,
+) -> Callable[[Any], Any]:  # fmt: skip
+    """Register a forward pass of two layers, `inner` and `outer`, with these attributes: see `body_of` and `Task`."""
+
+    def verdict(forward: Any) -> Verdict:
+        task = Task(body_of(forward, **attributes), loss, steps=steps, public_change=public_change)
+        return judged(task, data, remove=remove)
 
     return attack(cause, verdict)
 

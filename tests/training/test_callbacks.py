@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_layer import BOUND, D, N, Probe, linear_loss, plan, resume, setup
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, D, N, Probe, linear_loss, plan, resume, setup
 from privet.clipping import AdaptiveQuantile, Flat
 from privet.errors import InvalidArgumentError, PrivetWarning
 from privet.ledger import read_history

@@ -9,13 +9,13 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import one_layer
 import pytest
 import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
+import one_layer
 import privet
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.ledger import journal

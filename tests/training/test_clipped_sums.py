@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from one_layer import BOUND, RATE, Probe, linear_loss, plan, released
 from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from one_layer import BOUND, RATE, Probe, linear_loss, plan, released
 from privet.errors import LedgerError
 from privet.gradients import engine
 from privet.gradients.methods.tape import clip

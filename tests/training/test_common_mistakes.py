@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_layer import plan
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from one_layer import plan
 from privet.errors import InvalidArgumentError, PrivetError, UnsupportedModelError
 from privet.reading.batches import check_map_style
 

@@ -4,11 +4,11 @@ import warnings
 
 import pytest
 import torch
-from one_layer import RATE, D, N, Probe, linear_loss, plan
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import RATE, D, N, Probe, linear_loss, plan
 from privet.errors import LedgerError, PrivetWarning
 from privet.training.preflight import RUNS_UNCOMPILED
 from rounding import assert_equal_up_to_rounding

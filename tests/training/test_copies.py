@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 import torch
-from one_layer import D, N, plan, setup
 from torch import nn
 
+from one_layer import D, N, plan, setup
 from privet.budget import Budget
 from privet.errors import LedgerError
 from privet.ledger import Ledger

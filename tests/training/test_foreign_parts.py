@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from one_layer import plan
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import plan
 from privet import clipping, sampling
 from privet.accounting import Event
 from privet.errors import InvalidArgumentError

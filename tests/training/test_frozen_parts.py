@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from one_layer import RATE, D, N, linear_loss, plan
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import RATE, D, N, linear_loss, plan
 from privet.errors import LedgerError
 from privet.training import checkpoint
 from privet.training.manifest import frozen_digest

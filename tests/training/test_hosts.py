@@ -6,11 +6,11 @@ import threading
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, setup
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, setup
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.training import checkpoint, holds_run

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 import torch
-from one_layer import D, N, plan
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import D, N, plan
 from privet.training.loop import StepError
 
 

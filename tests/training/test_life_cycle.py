@@ -5,8 +5,8 @@ import os
 
 import pytest
 import torch
-from one_layer import D, N, plan, resume, setup
 
+from one_layer import D, N, plan, resume, setup
 from privet.errors import LedgerError
 from privet.ledger import read_history
 

@@ -8,7 +8,6 @@ import stat
 from dataclasses import dataclass, field
 from functools import cache, partial
 
-import one_layer
 import pytest
 import torch
 from torch import nn
@@ -16,6 +15,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, SequentialLR, Step
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
+import one_layer
 import privet
 from privet._utils.registry import PARTS
 from privet.clipping import Flat, NormRule

@@ -4,12 +4,12 @@ import functools
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, SIGMA, D, N, Probe, linear_loss, plan, setup
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, RATE, SIGMA, D, N, Probe, linear_loss, plan, setup
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training.state import MasterWeights
 

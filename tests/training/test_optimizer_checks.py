@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-from one_layer import BOUND, SIGMA, plan
 from torch import nn
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
@@ -20,6 +19,7 @@ from torch.optim.swa_utils import SWALR, AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, SIGMA, plan
 from privet.errors import InvalidArgumentError
 
 N, STEPS = 20, 3

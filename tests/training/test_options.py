@@ -5,9 +5,9 @@ import json
 
 import pytest
 import torch
-from one_layer import D, N, plan, resume, setup
 
 import privet
+from one_layer import D, N, plan, resume, setup
 from privet.errors import BudgetExhaustedError, InvalidArgumentError
 from privet.training import Reading, Storage
 

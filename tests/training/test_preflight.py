@@ -5,11 +5,11 @@ import types
 
 import pytest
 import torch
-from one_layer import RATE, D, N, Probe, linear_loss, plan
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from one_layer import RATE, D, N, Probe, linear_loss, plan
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training import preflight
 from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples, remembers

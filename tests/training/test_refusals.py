@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from one_layer import D, N, Probe, plan, setup
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import privet
+from one_layer import D, N, Probe, plan, setup
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 
 

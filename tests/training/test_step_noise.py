@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, SIGMA, D, N, Probe, plan, released, setup
 from scipy import stats
 from torch import nn
 
 import privet
+from one_layer import BOUND, RATE, SIGMA, D, N, Probe, plan, released, setup
 
 
 def drawing_threads():

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, released, setup
 from scipy import stats
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, released, setup
 from privet.training.checks import choose_physical_batch_size
 from rounding import assert_equal_up_to_rounding
 
