@@ -33,7 +33,8 @@ def plan(batch_size=20.0, steps=3, multiplier=SIGMA, source="secure", examples=N
 
 
 def setup(the_plan, x, directory=None, model=None, loss=linear_loss, dataset=None, **options):
-    model, dataset = model or Probe(x.shape[1]), TensorDataset(x) if dataset is None else dataset
+    model = Probe(x.shape[1]) if model is None else model
+    dataset = TensorDataset(x) if dataset is None else dataset
     return privet.Training(the_plan, model, loss, torch.optim.SGD(model.parameters(), lr=RATE), dataset, directory, **options)
 
 

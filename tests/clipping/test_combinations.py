@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import stop_after
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -106,20 +107,13 @@ def test_groups_that_do_not_fit_the_model_are_refused_before_a_step_is_spent(tmp
 
 @pytest.mark.parametrize("rule", [Layerwise(Flat(0.7), by="parameter"), Flat(0.7)], ids=str)
 def test_an_adapted_bound_survives_an_interruption(rule, tmp_path):
-    model, x, y = nn.Linear(3, 1), torch.randn(24, 3), torch.randn(24, 1)
-
-    def optimizer():
-        return torch.optim.SGD(model.parameters(), lr=0.1)
-
-    with privet.Training(
-        plan(AdaptiveQuantile(rule), steps=6), model, squared_error, optimizer(), TensorDataset(x, y), tmp_path
-    ) as training:
-        for step in training:
-            if step.number == 3:
-                break
+    model = nn.Linear(3, 1)
+    data = TensorDataset(torch.randn(24, 3), torch.randn(24, 1))
+    parts = model, squared_error, torch.optim.SGD(model.parameters(), lr=0.1), data
+    training = stop_after(privet.Training(plan(AdaptiveQuantile(rule), steps=6), *parts, tmp_path), 3)
     adapted = training._state.at(4)[0]
     assert adapted != AdaptiveQuantile(rule)
-    again = privet.Training.resume(tmp_path, model, squared_error, optimizer(), TensorDataset(x, y))
+    again = privet.Training.resume(tmp_path, *parts)
     assert again._state.at(4)[0] == adapted
     again.run()
     assert again.steps_left == 0

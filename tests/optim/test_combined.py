@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import stop_after
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.optim import AdamBC, Combined
 
@@ -77,11 +78,7 @@ def test_together_they_step_as_each_alone(matrix):
 
 @BOTH
 def test_a_resumed_run_restores_every_optimizer_and_goes_on_with_the_schedule(tmp_path, matrix):
-    first = started(tmp_path, matrix)
-    for step in first:
-        if step.number == 5:
-            break
-    first.close()
+    first = stop_after(started(tmp_path, matrix), 5)
     again = started(tmp_path, matrix, resume=True)
     assert str(first.optimizer.state_dict()) == str(again.optimizer.state_dict())
     assert [group["lr"] for group in again.optimizer.param_groups] == [group["lr"] for group in first.optimizer.param_groups]

@@ -1,6 +1,5 @@
 """Training with masks, compared with the paper's listings as loops that share no code with the engine."""
 
-import itertools
 import math
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import stop_after
 from privet.clipping import Automatic, Flat, Unclipped
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Gaussian
@@ -176,10 +176,7 @@ def test_noise_has_the_plans_deviation_wherever_it_is(kind, holds_twice):
 def test_a_resumed_run_has_the_masks_that_it_would_have_had(kind, stop, tmp_path):
     """Noise is fresh after resuming, so what is compared are the masks for the same releases."""
     the_plan, model = plan(kind, source="fast"), network()
-    first = training(the_plan, model, privet.Storage(tmp_path / "run", checkpoint_every=1))
-    for _ in itertools.islice(first, stop):
-        pass
-    first.close()
+    first = stop_after(training(the_plan, model, privet.Storage(tmp_path / "run", checkpoint_every=1)), stop)
     again = network()
     optimizer = torch.optim.SGD(again.parameters(), lr=RATE, momentum=MOMENTUM)
     second = privet.Training.resume(tmp_path / "run", again, loss, optimizer, TensorDataset(*data()))
@@ -232,9 +229,7 @@ def test_without_clipping_the_statement_says_that_there_is_no_privacy():
 
 def test_without_clipping_a_resumed_run_is_still_without(tmp_path):
     model = network()
-    first = training(plan(None, clipping=Unclipped(BOUND, non_private=True)), model, tmp_path / "run")
-    next(iter(first))
-    first.close()
+    stop_after(training(plan(None, clipping=Unclipped(BOUND, non_private=True)), model, tmp_path / "run"), 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     second = privet.Training.resume(tmp_path / "run", model, loss, optimizer, TensorDataset(*data()))
     second.run()

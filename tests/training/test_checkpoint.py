@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 
 import one_layer
 import privet
+from one_layer import stop_after
 from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning
 from privet.ledger import journal
 from privet.momentum import InnerOuter
@@ -105,10 +106,7 @@ resumed = functools.partial(started, resume=True)
 
 
 def stopped(training):
-    with training:
-        for step in training:
-            if step.number == STOP:
-                break
+    stop_after(training, STOP)
 
 
 def public_state(training):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from one_layer import RATE, D, N, Probe, linear_loss, plan
+from one_layer import RATE, D, N, Probe, linear_loss, plan, setup
 from privet.errors import LedgerError, PrivetWarning
 from privet.training.preflight import RUNS_UNCOMPILED
 from rounding import assert_equal_up_to_rounding
@@ -58,8 +58,7 @@ class Criterion(nn.Module):
 
 
 def train(model, loss=linear_loss, directory=None, the_plan=None, **options):
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    return privet.Training(the_plan or plan(), model, loss, optimizer, TensorDataset(DATA), directory, **options)
+    return setup(the_plan or plan(), DATA, directory, model, loss, **options)
 
 
 @pytest.mark.parametrize(("form", "method"), [*((form, "ghost") for form in FORMS), ("model wrapped", "loop"), ("loss", "loop")])

@@ -87,10 +87,7 @@ def parts(optimizer=adam, scheduler=None, average=None, model=lambda: nn.Linear(
 
 def begun(directory, **how):
     arguments, options = parts(**how)
-    with privet.Training(plan(), *arguments, directory, **options) as training:
-        for step in training:
-            if step.number == 2:
-                break
+    one_layer.stop_after(privet.Training(plan(), *arguments, directory, **options), 2)
 
 
 def resumed(directory, **how):

@@ -5,16 +5,8 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    ExponentialLR,
-    LambdaLR,
-    LinearLR,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-    StepLR,
-)  # fmt: skip
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import ChainedScheduler, ExponentialLR, OneCycleLR, StepLR
 from torch.optim.swa_utils import SWALR, AveragedModel
 from torch.utils.data import TensorDataset
 
@@ -262,11 +254,11 @@ def old(scheduler):
 
 
 SCHEDULERS = {
-    "a chain": lambda o: ChainedScheduler([LinearLR(o), ExponentialLR(o, 0.9)], optimizer=o),
-    "a sequence": lambda o: SequentialLR(o, [LinearLR(o), ExponentialLR(o, 0.9)], milestones=[2]),
+    "a chain": lambda o: ChainedScheduler([lr_scheduler.LinearLR(o), ExponentialLR(o, 0.9)], optimizer=o),
+    "a sequence": lambda o: lr_scheduler.SequentialLR(o, [StepLR(o, 1), ExponentialLR(o, 0.9)], milestones=[2]),
     "a cycle": lambda o: OneCycleLR(o, 0.1, total_steps=STEPS),
     "of averages": lambda o: SWALR(o, 0.01),
-    "a function": lambda o: LambdaLR(o, lambda step: 0.9**step),
+    "a function": lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.9**step),
 }
 
 
@@ -283,7 +275,7 @@ def test_new_schedulers_are_stepped(make):
         (lambda o: StepLR(sgd(Net()), 1), "StepLR of another optimizer"),
         (lambda o: old(StepLR(o, 1)), "StepLR after 1 steps"),
         (lambda o: ChainedScheduler([old(StepLR(o, 1))], optimizer=o), "ChainedScheduler after 1 steps"),
-        (lambda o: ReduceLROnPlateau(o), "needs no arguments"),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o), "needs no arguments"),
         (lambda o: OneCycleLR(o, 0.1, total_steps=STEPS - 1), "of at least"),
         (lambda o: object(), "LRScheduler"),
     ],
