@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import privet
+from one_layer import stop_after
 from privet.clipping import GEP, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.federated import Federated, LocalSteps, Simulation
@@ -40,7 +41,7 @@ def make_model():
 
 def make_plan(**changes):
     settings = {"sampling": Poisson(batch_size=5), "steps": 4, "clipping": Flat(0.2), "noise": Gaussian(multiplier=0.9)}
-    return privet.Plan(examples=CLIENTS, unit="one user", delta=1e-2, **(settings | changes))
+    return privet.Plan(**({"examples": CLIENTS, "unit": "one user", "delta": 1e-2} | settings | changes))
 
 
 def of_kind(kind=Simulation):
@@ -48,9 +49,10 @@ def of_kind(kind=Simulation):
 
 
 def open_run(plan, optimizer=torch.optim.SGD, directory=None, population=None, **options):
+    """Return a new run, or one that is resumed if there is no plan."""
     model = make_model()
-    stepping = optimizer(model.parameters(), **({"lr": 1.0} | options))
-    return Federated(plan, model, of_kind() if population is None else population, stepping, directory)
+    parts = model, population or of_kind(), optimizer(model.parameters(), **({"lr": 1.0} | options))
+    return Federated.resume(directory, *parts) if plan is None else Federated(plan, *parts, directory)
 
 
 def plain_fedavg(rounds, make_optimizer):
@@ -185,20 +187,19 @@ def test_messages_of_clients_train_the_same_model_as_the_simulation():
 
 
 def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():
-    class Loose(Simulation):
-        def gather(self, told, cohort):
-            return super().gather(told, cohort) * 3.0
+    def loose(told, cohort):
+        return Simulation.gather(population, told, cohort) * 3.0
 
-    class Failing(Simulation):
-        def gather(self, told, cohort):
-            raise OSError(f"secret cohort {cohort.tolist()}")
+    def failing(told, cohort):
+        raise OSError(f"secret cohort {cohort.tolist()}")
 
-    class Telling(Simulation):
-        def gather(self, told, cohort):
-            raise InvalidArgumentError("client", f"secret cohort {cohort.tolist()}", "another")
+    def telling(told, cohort):
+        raise InvalidArgumentError("client", f"secret cohort {cohort.tolist()}", "another")
 
-    for kind, error in ((Loose, InvalidArgumentError), (Failing, StepError), (Telling, StepError)):
-        with open_run(make_plan(), population=of_kind(kind)) as federated:
+    for gather, error in ((loose, InvalidArgumentError), (failing, StepError), (telling, StepError)):
+        population = of_kind()
+        population.gather = gather
+        with open_run(make_plan(), population=population) as federated:
             with pytest.raises(error) as found:
                 federated.run()
             assert "secret" not in str(found.value).lower()
@@ -257,28 +258,19 @@ def test_the_statement_says_who_is_trusted():
     ],
 )
 def test_plans_that_need_more_than_updates_are_refused(changes, named):
-    settings = {"examples": CLIENTS, "unit": "one user", "sampling": Poisson(5), "steps": 2, "delta": 1e-2}
-    settings |= {"clipping": Flat(0.2), "noise": Gaussian(multiplier=1.0)}
     with pytest.raises(InvalidArgumentError, match=named):
-        open_run(privet.Plan(**(settings | changes)))
+        open_run(make_plan(**changes))
 
 
 def test_a_run_resumes_where_it_was_left_and_only_with_the_same_local_steps(tmp_path):
     plan = make_plan(steps=6, clipping=AdaptiveQuantile(Flat(0.2)))
-    federated = open_run(plan, directory=tmp_path / "run")
-    rounds = iter(federated)
-    for _ in range(2):
-        next(rounds)
-    rounds.close()
-    federated.close()
-    model = make_model()
-    others = Simulation(model, loss_fn, clients_of(), LocalSteps(learning_rate=0.3, steps=4, batch_size=2))
+    federated = stop_after(open_run(plan, directory=tmp_path / "run"), 2)
+    others = Simulation(make_model(), loss_fn, clients_of(), LocalSteps(learning_rate=0.3, steps=4, batch_size=2))
     with pytest.raises(LedgerError, match="other parts"):
-        Federated.resume(tmp_path / "run", model, others, torch.optim.SGD(model.parameters(), lr=1.0))
-    same = Simulation(model, loss_fn, clients_of(), LOCAL)
-    with Federated.resume(tmp_path / "run", model, same, torch.optim.SGD(model.parameters(), lr=1.0)) as again:
+        open_run(None, directory=tmp_path / "run", population=others)
+    with open_run(None, directory=tmp_path / "run") as again:
         assert again.steps_spent == 2
-        for one, other in zip(model.parameters(), federated.model.parameters(), strict=True):
+        for one, other in zip(again.model.parameters(), federated.model.parameters(), strict=True):
             assert torch.equal(one, other)
         assert [step.number for step in again] == [3, 4, 5, 6]
         assert again.epsilon() == plan.epsilon()
@@ -296,10 +288,7 @@ def test_a_run_that_is_killed_within_a_round_has_paid_for_it(tmp_path):
         open_run(make_plan(steps=6), directory=tmp_path / "run", population=of_kind(Killed)).run()
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    model = make_model()
-    population = Simulation(model, loss_fn, clients_of(), LOCAL)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with Federated.resume(tmp_path / "run", model, population, optimizer) as federated:
+    with open_run(None, directory=tmp_path / "run") as federated:
         assert federated.steps_spent >= 3
         assert federated.epsilon() >= federated.plan.epsilon(steps=3)
         held = [step.number for step in federated]

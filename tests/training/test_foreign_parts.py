@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 
-import privet
-from one_layer import plan
+from one_layer import plan, setup
 from privet import clipping, sampling
 from privet.accounting import Event
 from privet.errors import InvalidArgumentError
@@ -54,8 +52,7 @@ def loss(model, batch):
 def training_of(directory=None, **parts):
     torch.manual_seed(0)
     made = plan(steps=1, multiplier=0.0, examples=N, **{"sampling": sampling.FullBatch(), **parts})
-    model, data = nn.Linear(3, 2), TensorDataset(5 * torch.randn(N, 3))
-    return privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=1.0), data, directory)
+    return setup(made, 5 * torch.randn(N, 3), directory, nn.Linear(3, 2), loss)
 
 
 def test_a_rule_that_looks_at_the_batch_is_refused_before_anything_is_written(tmp_path):

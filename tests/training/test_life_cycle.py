@@ -37,12 +37,9 @@ def test_resuming_without_a_ledger_is_refused(tmp_path):
 
 
 def test_an_exception_in_the_step_counts_the_step(tmp_path):
-    def pull(*_):
-        raise RuntimeError("cable pulled")
-
     training = setup(plan(N, steps=10), torch.randn(N, D), tmp_path)
-    training.optimizer.register_step_pre_hook(pull)
-    with pytest.raises(RuntimeError, match="cable"):
+    training.optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
         training.run()
     assert training.steps_spent == 1
 

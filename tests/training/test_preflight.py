@@ -125,7 +125,12 @@ class Writing(Probe):
         return super().forward(x)
 
 
-REFUSED = [(Writing(), linear_loss, "parameter"), (Probe(), lambda m, b: m(b[0]).mean(), "one loss per example")]
+FOREIGN = torch.ones((), requires_grad=True)
+REFUSED = [
+    (Writing(), linear_loss, "parameter"),
+    (Probe(), lambda m, b: m(b[0]) * FOREIGN, "requires a gradient and is not a parameter of the model"),
+    (Probe(), lambda m, b: m(b[0]).mean(), "one loss per example"),
+]
 
 
 @pytest.mark.parametrize(("model", "loss", "says"), REFUSED, ids=[case[2] for case in REFUSED])
