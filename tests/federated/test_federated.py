@@ -295,17 +295,3 @@ def test_a_run_that_is_killed_within_a_round_has_paid_for_it(tmp_path):
         assert held == [*range(7 - len(held), 7)]
         assert len(held) <= 3
         assert federated.epsilon() == federated.plan.epsilon()
-
-
-def test_a_round_without_clients_is_a_round_like_any_other():
-    sizes = []
-
-    class Counting(Simulation):
-        def gather(self, told, cohort):
-            sizes.append(len(cohort))
-            return super().gather(told, cohort)
-
-    with open_run(make_plan(sampling=Poisson(batch_size=1), steps=40), population=of_kind(Counting)) as federated:
-        federated.run()
-        assert federated.steps_spent == 40
-    assert 0 in sizes  # (1 − 1/12)¹² of the rounds, on average

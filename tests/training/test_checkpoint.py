@@ -61,20 +61,11 @@ PLANS = {
     "scheduled bound": plan(bound_schedule=privet.schedules.Geometric()),
 }
 OPTIMIZERS = {
-    "sgd": lambda model, the_plan: torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.8, nesterov=True),
-    "adamw": lambda model, the_plan: torch.optim.AdamW(model.parameters(), lr=0.02, amsgrad=True),
-    "rmsprop": lambda model, the_plan: torch.optim.RMSprop(model.parameters(), lr=0.02, centered=True),
-    "adam-bc": lambda model, the_plan: privet.optim.AdamBC(
-        model.parameters(), lr=0.02, noise_deviation=the_plan.gradient_deviations().tolist()
-    ),
-    "sgld": lambda model, the_plan: privet.optim.SGLD(
-        model.parameters(), privet.optim.sgld_learning_rates(the_plan), N, burn_in=2, keep=3
-    ),
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.8, nesterov=True),
+    "adamw": lambda model: torch.optim.AdamW(model.parameters(), lr=0.02, amsgrad=True),
 }
 SCHEDULERS = {
     "none": lambda optimizer: None,
-    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS),
-    "steps": lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 5]),
     "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=STEPS, cycle_momentum=False),
     "lambda": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
     "sequence": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
@@ -85,7 +76,6 @@ SCHEDULERS = {
 }
 AVERAGES = {
     "none": lambda model: None,
-    "uniform": AveragedModel,
     "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.7)),
 }
 
@@ -95,7 +85,7 @@ DATA = TensorDataset(torch.randn(N, 4))
 
 def started(directory, the_plan, optimizer="sgd", scheduler="none", average="none", resume=False):
     model = Net()
-    made = OPTIMIZERS[optimizer](model, the_plan)
+    made = OPTIMIZERS[optimizer](model)
     parts, options = (model, loss_fn, made, DATA), {"scheduler": SCHEDULERS[scheduler](made), "average": AVERAGES[average](model)}
     if resume:
         return privet.Training.resume(directory, *parts, **options)

@@ -1,6 +1,5 @@
 """A run stops, saves and resumes by its ledger, and says nothing of its data."""
 
-import math
 import os
 
 import pytest
@@ -62,10 +61,3 @@ def test_progress_shows_nothing_where_there_is_no_terminal(capsys):
     training.run(progress=True)
     assert training.steps_left == 0
     assert capsys.readouterr().err == ""
-
-
-def test_the_fixed_source_promises_nothing():
-    training = setup(plan(source="fixed"), torch.randn(N, D))
-    training.run()
-    assert math.isinf(training.epsilon())
-    assert "NO PRIVACY" in str(training.guarantee())

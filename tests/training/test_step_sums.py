@@ -1,14 +1,13 @@
 """The noiseless release of a step: the clipped sum over a draw, for any examples and any physical batch size."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
 from scipy import stats
 
 import privet
-from one_layer import BOUND, RATE, D, N, plan, released, setup
+from one_layer import BOUND, D, N, plan, released, setup
 from privet.training.checks import choose_physical_batch_size
 from rounding import assert_equal_up_to_rounding
 
@@ -62,22 +61,6 @@ def test_workers_and_collate_release_the_same():
         runs.append(training.model.w.detach().clone())
     assert_equal_up_to_rounding(runs[0], runs[1])
     torch.testing.assert_close(runs[0], runs[2], rtol=1e-5, atol=1e-6)
-
-
-def test_training_draws_by_the_plans_sampling():
-    """The number of contributions varies like Binomial(N, q), and every example takes part as often as q says."""
-    q, steps = 20 / N, 400
-
-    def as_planned():
-        training = setup(plan(20.0, steps=steps, multiplier=0.0), torch.eye(N), reading=privet.Reading(probe=False))
-        values = [torch.zeros(N), *(training.model.w.detach().clone() for _ in training)]
-        taken = (torch.stack([before - after for before, after in pairwise(values)]) * 20 / RATE > 0.5 * BOUND).double()
-        # Six standard errors of a variance and of a count: a fixed batch has variance 0, and a slice leaves examples out.
-        variance = taken.sum(1).var().item() / (N * q * (1 - q))
-        shares = (taken.sum(0) - steps * q).abs().max().item()
-        return abs(variance - 1) < 6 * math.sqrt(2 / steps) and shares < 6 * math.sqrt(steps * q * (1 - q))
-
-    assert as_planned() or as_planned()
 
 
 def test_empty_draws_are_steps_like_any_other():

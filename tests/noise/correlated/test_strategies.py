@@ -170,19 +170,6 @@ def test_optima_are_optima(workload, separation, times):
             assert loss(np.sort(np.abs(found + size * chance.standard_normal(6) * found))[::-1]) >= best * (1 - 1e-5)
 
 
-def error_of(coefficients, workload):
-    return workload.error(Bands(coefficients)) * squared_sensitivity(Bands(coefficients).column(300), 300, 1)
-
-
-def test_optima_suit_their_workload():
-    for options in ({}, {"momentum": 0.9}, {"rates": ToZero().factors(300)}):
-        others = [iterates(300), iterates(300, momentum=0.9), iterates(300, rates=ToZero().factors(300))]
-        workload = iterates(300, **options)
-        losses = [error_of(optimise_bands(8, each, 8, 1), workload) for each in (workload, *others)]
-        assert losses[0] <= min(losses) * (1 + 1e-6)
-        assert max(losses) > 1.01 * losses[0]
-
-
 def test_optimised_buffers_are_as_good_as_published_ones():
     found = Buffers(*map(tuple, optimise_buffers(2, iterates(10_000, last=True), 10_000, 1)))
     assert root_mean_square(found, 10_000, np.max) <= root_mean_square(GOLDEN, 10_000, np.max)
