@@ -53,6 +53,18 @@ def stop_after(training, steps):
     return training
 
 
+class Recording(torch.optim.SGD):
+    """Changes nothing, and keeps the gradients that it was given."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, lr=0.0)
+        self.seen = []
+
+    def step(self, closure=None):
+        self.seen.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
+        return super().step(closure)
+
+
 class Watched:
     """A training on unit vectors without noise: its parameters tell who took part in each step."""
 

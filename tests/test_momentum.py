@@ -260,17 +260,21 @@ def test_plans_come_back_from_json(momentum):
     assert privet.Plan.from_json(the_plan.to_json()) == the_plan
 
 
+BAD = {
+    InnerOuter: {"inner": [0.0, 1.1], "outer": [0.0, 2], "length": [-1, 1.5]},
+    PerExample: {"decay": [0, float("nan")], "memory_limit": [0, 1e9]},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in BAD.items() for name in names])
+def test_bad_settings_are_refused_by_name(kind, name):
+    good = {"inner": 0.9, "outer": 0.1, "length": 2} if kind is InnerOuter else {"decay": 0.5}
+    for value in BAD[kind][name]:
+        with pytest.raises(InvalidArgumentError, match=f"momentum.{name}"):
+            kind(**{**good, name: value})
+
+
 @pytest.mark.parametrize(("make", "named"), [
-    (lambda: InnerOuter(0.0, 0.1, 2), "momentum.inner"),
-    (lambda: InnerOuter(1.1, 0.1, 2), "momentum.inner"),
-    (lambda: InnerOuter(0.9, 0.0, 2), "momentum.outer"),
-    (lambda: InnerOuter(0.9, 2, 2), "momentum.outer"),
-    (lambda: InnerOuter(0.9, 0.1, -1), "momentum.length"),
-    (lambda: InnerOuter(0.9, 0.1, 1.5), "momentum.length"),
-    (lambda: PerExample(0), "momentum.decay"),
-    (lambda: PerExample(float("nan")), "momentum.decay"),
-    (lambda: PerExample(0.5, 0), "momentum.memory_limit"),
-    (lambda: PerExample(0.5, 1e9), "momentum.memory_limit"),
     (lambda: plan(0.9), "momentum"),
     (lambda: plan(PerExample(0.5), batch_size=N - 1.0), "sampling rate 1"),
     (lambda: training(plan(PerExample(0.5, N * 66 * 8 - 1)), model(), data()), "at least 12672 bytes"),

@@ -19,10 +19,6 @@ def parameters(*shapes):
     return {f"p{number}": torch.zeros(shape) for number, shape in enumerate(shapes)}
 
 
-def dropped(masks):
-    return 0 if masks is None else sum(int((~mask).sum()) for mask in masks.values())
-
-
 @KINDS
 def test_the_rate_grows_evenly_from_none_to_the_last(kind):
     made = kind(final_rate=0.9)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
-from one_layer import stop_after
+from one_layer import Recording, stop_after
 from privet.clipping import Automatic, Flat, Unclipped
 from privet.errors import InvalidArgumentError
 from privet.noise import FixedSource, Gaussian
@@ -98,21 +98,9 @@ def test_every_step_is_that_of_the_papers_listing(kind, rule):
         torch.testing.assert_close(parameters(model), expected, rtol=1e-5, atol=1e-5)
 
 
-class Watched(torch.optim.SGD):
-    """Plain SGD that keeps the gradients that it was given."""
-
-    def __init__(self, parameters):
-        super().__init__(parameters, lr=0.0)
-        self.seen = []
-
-    def step(self, closure=None):
-        self.seen.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
-        return super().step(closure)
-
-
 def watched(kind, physical_batch_size=256, loss_fn=loss, **options):
     model = network()
-    optimizer = Watched(model.parameters())
+    optimizer = Recording(model.parameters())
     the_plan = plan(kind, source="secure", **options)
     privet.Training(the_plan, model, loss_fn, optimizer, TensorDataset(*data()), physical_batch_size=physical_batch_size).run()
     return the_plan, {name: p.shape for name, p in model.named_parameters()}, optimizer.seen
@@ -134,7 +122,7 @@ def test_data_and_noise_share_their_support_at_every_step_also_where_an_epoch_is
 def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
     """Without data, release and movement are noise alone, so neither depends on the gradients."""
     kind, model = Ranked(0.9, 2), network()
-    optimizer = Watched(model.parameters())
+    optimizer = Recording(model.parameters())
     running = privet.Training(
         plan(kind, source="secure"), model, lambda model, batch: 0.0 * loss(model, batch), optimizer, TensorDataset(*data())
     )  # fmt: skip
@@ -155,7 +143,7 @@ def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
     assert zeros == round(0.9 * len(gradient))
 
 
-@pytest.mark.parametrize(("kind", "stop"), zip(KINDS, (1, 8, 8, 1), strict=True), ids=str)
+@pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 8, 8, 1), strict=True)], ids=str)
 def test_a_resumed_run_has_the_masks_that_it_would_have_had(kind, stop, tmp_path):
     """Noise is fresh after resuming, so what is compared are the masks for the same releases."""
     the_plan, model = plan(kind, source="fast"), network()

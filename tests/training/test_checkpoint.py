@@ -151,23 +151,6 @@ def test_the_randomness_of_a_resumed_run_is_new(tmp_path):
     assert not (ends[0] == ends[1]).any()
 
 
-def test_nothing_that_is_saved_is_random_state_or_counts_examples(tmp_path):
-    stopped(started(tmp_path, PLANS["plain"]))
-    state = checkpoint.read(tmp_path / checkpoint.NAME)
-    assert state.keys() == {"step", "ledger", "model", "optimizer", "rule"}
-    assert state["step"] == STOP
-
-
-def test_two_checkpoints_are_kept(tmp_path):
-    training = started(privet.Storage(tmp_path, checkpoint_every=2), PLANS["plain"])
-    for step in training:
-        if step.number == 5:
-            assert checkpoint.read(tmp_path / checkpoint.NAME)["step"] == 4
-            assert checkpoint.read(tmp_path / checkpoint.PREVIOUS)["step"] == 2
-            break
-    assert sorted(path.name for path in tmp_path.glob("*.pt")) == [checkpoint.PREVIOUS, checkpoint.NAME]
-
-
 def test_a_crash_between_the_two_moves_of_a_checkpoint_leaves_the_one_before(tmp_path):
     stopped(started(privet.Storage(tmp_path, checkpoint_every=3), PLANS["plain"]))
     (tmp_path / checkpoint.NAME).unlink()

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from one_layer import stop_after
+from one_layer import Recording, stop_after
 from privet.clipping import GEP, Flat
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.noise import Gaussian
@@ -152,22 +152,10 @@ def test_random_masks_apply_to_anchors_gradients_and_noise(residual):
         torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
 
 
-class Watched(torch.optim.SGD):
-    """Plain SGD that keeps the gradients that it was given, and changes nothing."""
-
-    def __init__(self, parameters):
-        super().__init__(parameters, lr=0.0)
-        self.seen = []
-
-    def step(self, closure=None):
-        self.seen.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
-        return super().step(closure)
-
-
 def released(x, y, sampling, **options):
     """Return the gradients of two noiseless steps at the initial parameters, times the divisor."""
     net = network()
-    optimizer = Watched(net.parameters())
+    optimizer = Recording(net.parameters())
     settings = {"examples": len(x), "sampling": sampling, "steps": 2, "accept_large_delta": True}
     privet_plan = replace(plan(sigma=0, **options), **settings)
     running = privet.Training(privet_plan, net, squared_error, optimizer, TensorDataset(x, y), public=PUBLIC)

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import Banded, BufferedToeplitz, Participation, SecureSource, Token, Tree, release
@@ -134,28 +133,6 @@ def test_releases_lie_on_the_public_grid(name, dtype):
             assert tensor.dtype == dtype
             assert not (tensor.double() / grid).frac().any()
     assert past.log2 >= 22  # rounding adds less than 1e-3 to the sensitivity of ten million coordinates
-
-
-@EVERY
-def test_whitened_noise_is_normal_and_independent(name, holds_twice):
-    noise, pattern = fitted(name)
-    matrix = inverse(noise, STEPS)
-    whiten = np.linalg.inv(np.linalg.cholesky(matrix @ matrix.T))
-
-    def experiment():
-        found, out = steps(noise, pattern, SecureSource(), lambda step: {"w": torch.zeros(4000)})
-        x = whiten @ found / out.standard_deviation
-        squares = (x**2).sum()
-        return {
-            "deviation": 2 * min(stats.chi2.cdf(squares, x.size), stats.chi2.sf(squares, x.size)),
-            "distribution": stats.kstest(x.ravel(), "norm").pvalue,
-            **{
-                f"lag {lag}": 2 * stats.norm.sf(abs((x[lag:] * x[:-lag]).sum()) / math.sqrt(x[lag:].size)) for lag in (1, 2, 4, 8)
-            },
-            "coordinates": 2 * stats.norm.sf(abs((x[:, 1:] * x[:, :-1]).sum()) / math.sqrt(x[:, 1:].size)),
-        }
-
-    holds_twice(experiment)
 
 
 CHANGES = {
