@@ -347,10 +347,6 @@ def own_kind(name, factor):
 
 
 def test_what_cannot_be_registered():
-    class Plain(NormRule):
-        def factor(self, norms):
-            return norms
-
     @dataclass(frozen=True)
     class Other:
         x: int = 1
