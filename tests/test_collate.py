@@ -155,13 +155,6 @@ def test_mappings_become_dicts_at_any_depth():
     assert type(found["d"]) is Point
 
 
-def test_the_batch_encoding_of_transformers_is_a_dict():
-    transformers = pytest.importorskip("transformers")
-    found = copy_batch(transformers.BatchEncoding({"input_ids": torch.zeros(1, 3)}))
-    assert type(found) is dict
-    assert found["input_ids"].shape == (1, 3)
-
-
 @given(st.integers(0, 70), st.integers(1, 20))
 @settings(deadline=None)
 def test_lengths_are_multiples(length, multiple):

@@ -9,7 +9,6 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
-from one_layer import stop_after
 from privet.clipping import NORM_RULES, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError
 from privet.noise import Gaussian
@@ -103,20 +102,6 @@ def test_groups_that_do_not_fit_the_model_are_refused_before_a_step_is_spent(tmp
     with pytest.raises(InvalidArgumentError, match=r"^clipping\.rules is .*fully matches 'bias'"):
         privet.Training(plan(Layerwise({"weight": Flat(1.0)})), model, squared_error, optimizer, data, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("rule", [Layerwise(Flat(0.7), by="parameter"), Flat(0.7)], ids=str)
-def test_an_adapted_bound_survives_an_interruption(rule, tmp_path):
-    model = nn.Linear(3, 1)
-    data = TensorDataset(torch.randn(24, 3), torch.randn(24, 1))
-    parts = model, squared_error, torch.optim.SGD(model.parameters(), lr=0.1), data
-    training = stop_after(privet.Training(plan(AdaptiveQuantile(rule), steps=6), *parts, tmp_path), 3)
-    adapted = training._state.at(4)[0]
-    assert adapted != AdaptiveQuantile(rule)
-    again = privet.Training.resume(tmp_path, *parts)
-    assert again._state.at(4)[0] == adapted
-    again.run()
-    assert again.steps_left == 0
 
 
 def test_empty_draws_and_a_tiny_divisor_neither_stop_an_adaptive_run_nor_break_its_bounds():

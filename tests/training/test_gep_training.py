@@ -178,15 +178,6 @@ def test_neighbours_move_what_the_optimizer_gets_by_at_most_both_bounds(scale):
         assert max(moved) < 1e-9
 
 
-def test_the_physical_batch_size_changes_only_rounding():
-    found = []
-    for size in (1, 64):
-        net = network()
-        seeded(training(plan(), net, physical_batch_size=size)).run()
-        found.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
-    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)
-
-
 def test_anchors_are_drawn_anew_where_there_are_more():
     seen = []
 
