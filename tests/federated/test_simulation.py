@@ -41,7 +41,6 @@ def gathered(simulation, told, cohort):
 
 
 def reference(model, client, local):
-    """One client's pseudo-gradient by torch's own SGD on the module itself."""
     content, labels = client
     start = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=local.learning_rate)
@@ -201,7 +200,6 @@ class Normalising(nn.Module):
 
 
 def with_rows(*rows):
-    """Clients with one large value, and a row of the table each."""
     clients = clients_of((4,) * len(rows))
     for x, _ in clients:
         x[0] *= 100

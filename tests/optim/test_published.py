@@ -11,7 +11,6 @@ from privet.optim import NAG, UncorrectedAdam
 
 
 def follow(make, gradients):
-    """Return the weight after every step from 0.4."""
     weight = nn.Parameter(torch.tensor([0.4], dtype=torch.float64))
     optimizer, found = make([weight]), []
     for gradient in gradients:

@@ -57,7 +57,6 @@ def training(model, optimizer, data, directory=None, **options):
 
 
 def loop(model, optimizer, data, steps, source=None):
-    """The reference: one example at a time, one step after the other."""
     source = source or FixedSource()
     parameters = list(model.parameters())
     for _ in range(steps):
@@ -159,7 +158,6 @@ def one_weight():
 
 
 def rates_of(steps, make):
-    """The learning rates by which a scheduler has an optimizer step."""
     sgd, rates = one_weight(), []
     scheduler = make(sgd)
     for _ in range(steps):

@@ -194,8 +194,6 @@ class Dropped(Probe):
 
 
 class Drawn(Probe):
-    """Draws in ways that are followed, and in ways that are not."""
-
     def forward(self, x):
         scale = random.random() + float(np.random.random_sample())
         return super().forward(x * torch.rand(D) * scale + torch.empty(D).normal_())

@@ -27,17 +27,6 @@ class Backend:
         return graph.forward
 
 
-class Holding(nn.Module):
-    """A model of which a part is compiled."""
-
-    def __init__(self, part):
-        super().__init__()
-        self.part = part
-
-    def forward(self, x):
-        return self.part(x)
-
-
 def in_place(model, backend):
     model.compile(backend=backend)
     return model
@@ -46,7 +35,7 @@ def in_place(model, backend):
 FORMS = {
     "model wrapped": lambda backend: (torch.compile(Probe(), backend=backend), linear_loss),
     "model compiled in place": lambda backend: (in_place(Probe(), backend), linear_loss),
-    "part of the model": lambda backend: (Holding(torch.compile(Probe(), backend=backend)), linear_loss),
+    "part of the model": lambda backend: (nn.Sequential(torch.compile(Probe(), backend=backend)), linear_loss),
     "loss": lambda backend: (Probe(), torch.compile(linear_loss, backend=backend)),
     "loss module": lambda backend: (Probe(), in_place(Criterion(), backend)),
 }

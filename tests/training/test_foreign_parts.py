@@ -20,8 +20,6 @@ N, C = 12, 0.4
 
 @dataclass(frozen=True)
 class ByLongest(clipping.NormRule):
-    """Scales by the longest gradient of the batch."""
-
     def factor(self, norms):
         return self.bound / norms.max() * torch.ones_like(norms)
 
@@ -39,8 +37,6 @@ class Repeating(sampling.FullBatch):
 
 @dataclass(frozen=True)
 class Declared(sampling.Poisson):
-    """A Poisson sampler under another name."""
-
     def event(self, examples, noise_multiplier, count):
         return Event(self.rate(examples), noise_multiplier, count)
 

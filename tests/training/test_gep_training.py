@@ -58,7 +58,6 @@ def training(the_plan, net, directory=None, **options):
 
 
 def gradient(net, rows):
-    """Return the flat gradient of one example in each module."""
     loss = squared_error(net, rows)[0]
     found = [g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))]
     return [torch.cat(found[:2]), torch.cat(found[2:])]

@@ -336,8 +336,6 @@ def test_names_of_losses():
 
 @dataclass(frozen=True)
 class Half(NormRule):
-    """Clips, and then halves."""
-
     def factor(self, norms):
         return 0.5 * (self.bound / norms).clamp(max=1.0)
 

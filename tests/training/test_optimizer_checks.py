@@ -45,8 +45,6 @@ class Wrapper(torch.optim.Optimizer):
 
 
 class StatesFromTheStart(torch.optim.Optimizer):
-    """Its new state is a copy of the parameters."""
-
     def __init__(self, params, lr=0.1):
         super().__init__(params, {"lr": lr})
         for group in self.param_groups:
@@ -79,8 +77,6 @@ class Lookahead(torch.optim.SGD):
 
 
 class Sharpness(torch.optim.Optimizer):
-    """Evaluates the loss at a second point."""
-
     def step(self, closure):
         return closure()
 

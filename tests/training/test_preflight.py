@@ -19,8 +19,6 @@ READ = SHAPES_WERE_READ.format(unit="example")
 
 
 class Watched(Dataset):
-    """Notes which examples are read."""
-
     def __init__(self, make=lambda index: (torch.full((D,), 0.01 * index),)):
         self.read, self.make = [], make
 
@@ -135,7 +133,6 @@ REFUSED = [
 
 @pytest.mark.parametrize(("model", "loss", "says"), REFUSED, ids=[case[2] for case in REFUSED])
 def test_what_cannot_be_trained_is_refused_before_the_first_step(model, loss, says, tmp_path):
-    """By the probe, whose own tests have more cases."""
     with pytest.raises((UnsupportedModelError, InvalidArgumentError), match=says):
         train(model, loss, directory=tmp_path / "run", reading=privet.Reading(spec=(torch.zeros(D),)))
     assert not (tmp_path / "run").exists()

@@ -82,12 +82,9 @@ def test_noise_has_the_plans_standard_deviation_on_every_step():
 
 
 def test_every_trainable_parameter_is_noised_also_when_unused():
-    class Spare(Probe):
-        def __init__(self):
-            super().__init__()
-            self.unused = nn.Parameter(torch.zeros(100))
-
-    training = setup(plan(), torch.randn(N, D), model=Spare())
+    model = Probe()
+    model.unused = nn.Parameter(torch.zeros(100))
+    training = setup(plan(), torch.randn(N, D), model=model)
     next(iter(training))
     assert float(training.model.unused.detach().abs().min()) > 0
 

@@ -112,8 +112,6 @@ def test_an_own_collate_is_the_data_sets():
 
 
 class Recorded(Dictionaries):
-    """Records the requested indices; some examples are longer, or broken."""
-
     def __init__(self, long=(), broken=()):
         self.long, self.broken, self.asked = long, broken, []
 

@@ -29,8 +29,6 @@ def fitted(name):
 
 
 class Known:
-    """A source whose numbers a test chooses."""
-
     def __init__(self, numbers):
         self.numbers = iter(numbers)
 
@@ -58,7 +56,6 @@ def steps(noise, pattern, source, sizes=sums, number=STEPS, past=None, first=1, 
 
 
 def inverse(noise, number):
-    """Return the matrix that takes fresh noise to the noise of the steps."""
     if isinstance(noise, Tree):
         return tree_matrix(noise.epoch, number)
     first = noise.strategy.solve(np.eye(1, number)[0])

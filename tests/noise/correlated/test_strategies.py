@@ -108,14 +108,6 @@ def test_leaving_out_entries_never_raises_the_sensitivity():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_errors_of_prefix_sums_are_those_of_the_matrices():
-    strategy = Bands((1.0, 0.4, 0.3))
-    expected = ((np.tri(25) @ np.linalg.inv(matrix(strategy, 25))) ** 2).sum(1)
-    np.testing.assert_allclose(prefix_errors(strategy, 25), expected, rtol=1e-12)
-    assert iterates(25).error(strategy) == pytest.approx(expected.mean(), rel=1e-12)
-    assert iterates(25, last=True).error(strategy) == pytest.approx(expected[-1], rel=1e-12)
-
-
 @pytest.mark.parametrize("schedule", [Linear(), ToZero()], ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_iterates_are_those_of_heavy_ball(momentum, schedule):
