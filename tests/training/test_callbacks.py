@@ -48,11 +48,13 @@ def metrics(directory):
 
 
 def test_everything_is_told_in_order(tmp_path):
-    diary = Diary()
-    started(tmp_path, every=2, steps=3).run(callbacks=[diary])
+    training, diary, after = started(tmp_path, every=2, steps=3), Diary(), Diary()
+    training.run(callbacks=[diary])
     assert diary.events == [
         ("step", 1), ("step", 2), ("checkpoint", 2), ("step", 3), ("checkpoint", 3), ("end", 3),
     ]  # fmt: skip
+    training.run(callbacks=[after])  # no steps are left
+    assert after.events == [("end", None)]
 
 
 def test_a_loop_that_is_left_ends_with_a_checkpoint(tmp_path):
@@ -62,13 +64,6 @@ def test_a_loop_that_is_left_ends_with_a_checkpoint(tmp_path):
             break
     gc.collect()
     assert diary.events == [("step", 1), ("step", 2), ("checkpoint", 2), ("end", 2)]
-
-
-def test_a_loop_without_steps_ends_too():
-    training, diary = started(steps=1), Diary()
-    training.run()
-    training.run(callbacks=[diary])
-    assert diary.events == [("end", None)]
 
 
 def test_a_step_tells_public_and_released_values_only():

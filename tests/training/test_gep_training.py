@@ -122,14 +122,18 @@ def seeded(running):
     return running
 
 
+def assert_same(net, expected):
+    for found, value in zip(net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("sigma", [0.0, 0.7])
 @pytest.mark.parametrize("residual", [True, False])
 def test_training_is_the_papers_loop(residual, sigma):
     the_plan, net, expected = plan(residual, sigma), network(), network()
     by_hand(expected, the_plan, all_kept)
     seeded(training(the_plan, net)).run()
-    for found, value in zip(net.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+    assert_same(net, expected)
     assert any(not torch.equal(one, other) for one, other in zip(net.parameters(), network().parameters(), strict=True))
 
 
@@ -147,8 +151,7 @@ def test_random_masks_apply_to_anchors_gradients_and_noise(residual):
     assert float(masks_at(STEPS - 1)[0].mean()) < 0.8
     by_hand(expected, the_plan, masks_at)
     seeded(training(the_plan, net)).run()
-    for found, value in zip(net.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+    assert_same(net, expected)
 
 
 def released(x, y, sampling, **options):
@@ -208,16 +211,12 @@ def test_public_data_that_do_not_fit_are_refused_before_the_first_step(public, m
     assert not (tmp_path / "run").exists()
 
 
-def test_private_data_are_not_public():
+def test_private_data_are_not_public_and_rules_that_do_not_use_public_data_refuse_them():
     both, net = TensorDataset(*data()), network()
     with pytest.raises(InvalidArgumentError, match="public is 'the training data'; it must be other data"):
         privet.Training(plan(), net, squared_error, torch.optim.SGD(net.parameters(), lr=RATE), both, public=both)
-
-
-def test_public_data_are_refused_by_rules_that_do_not_use_them():
-    the_plan = replace(plan(), clipping=Flat(1.0))
     with pytest.raises(InvalidArgumentError, match=r"left out with clipping\.Flat"):
-        training(the_plan, network())
+        training(replace(plan(), clipping=Flat(1.0)), net)
 
 
 def test_a_resumed_run_takes_the_rest_and_compares_the_public_data(tmp_path):

@@ -78,17 +78,12 @@ def test_the_choice_is_made_once():
     assert held(users) != held(Users(numbered(40), [0] * 20 + [1] * 20, 3))
 
 
-class Dictionaries(Dataset):
-    def __len__(self):
-        return 7
-
-    def __getitem__(self, index):
-        return {"x": torch.full((3,), float(index)), "y": index}
+DICTIONARIES = [{"x": torch.full((3,), float(number)), "y": number} for number in range(7)]
 
 
 @pytest.mark.parametrize("make", [lambda data: Users(data, torch.tensor([5, 5, 5, 5, 5, 9, 9]), 4), lambda data: Groups(data, 4)])
 def test_any_map_style_data_set_is_read(make):
-    content, mask = make(Dictionaries()).read(np.array([1, 0]))
+    content, mask = make(DICTIONARIES).read(np.array([1, 0]))
     assert content["x"].shape == (2, 4, 3)
     assert torch.equal(content["x"][..., 0], content["y"].float())
     assert mask.sum(1).tolist() in ([2, 4], [3, 4])
@@ -105,15 +100,18 @@ def test_units_stay_those_of_the_list_as_it_was(make):
 
 
 def test_an_own_collate_is_the_data_sets():
-    users = Users(Dictionaries(), [0, 0, 0, 1, 1, 1, 1], 2, collate=lambda items: torch.tensor([item["y"] for item in items]))
+    users = Users(DICTIONARIES, [0, 0, 0, 1, 1, 1, 1], 2, collate=lambda items: torch.tensor([item["y"] for item in items]))
     assert users.read(np.array([0, 1]))[0].shape == (2, 2)
     with pytest.raises(InvalidArgumentError, match=r"^collate is .*Pass it to the data set"):
         ExampleReader(users, collate=len)
 
 
-class Recorded(Dictionaries):
+class Recorded(Dataset):
     def __init__(self, long=(), broken=()):
         self.long, self.broken, self.asked = long, broken, []
+
+    def __len__(self):
+        return 7
 
     def __getitem__(self, index):
         self.asked.append(index)
@@ -160,7 +158,7 @@ def test_units_of_different_shapes_are_in_groups_of_their_own():
 
 def test_what_collate_adds_for_all_is_added_once_to_a_unit():
     table = torch.arange(6.0).view(2, 3)
-    groups = Groups(Dictionaries(), 2, collate=lambda items: (torch.tensor([items[0]["y"]]), table, "a")).groups(np.arange(3))
+    groups = Groups(DICTIONARIES, 2, collate=lambda items: (torch.tensor([items[0]["y"]]), table, "a")).groups(np.arange(3))
     for unit in ungroup(groups, 3):
         (y, shared, note), mask = unit
         assert (y.shape, mask.shape, note) == ((1, 2), (1, 2), "a")
