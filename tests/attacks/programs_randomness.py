@@ -27,7 +27,7 @@ def independent(task: Task, data=DATA, *, remove: int = 0) -> Verdict:
     if moving:
         return Verdict(False, f"after a step the user's generators are others: {', '.join(moving)}")
     one, again, rest = train(task, data), train(task, data), train(task, without(data, remove))
-    verdict = compared(task, None, None, ends=(one, rest))
+    verdict = compared(task, one, rest)
     fresh = one.change is not None and again.change is not None and not torch.equal(one.change, again.change)
     if not fresh:
         return verdict

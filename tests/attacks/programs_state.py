@@ -222,7 +222,7 @@ def momentum_from_raw_gradients():
 
         return Task(Body, classify, optimizer=optimizer)
 
-    return compared(task(FAR), None, None, ends=[train(task(data), data) for data in (FAR, without(FAR, 0))])
+    return compared(task(FAR), *(train(task(data), data) for data in (FAR, without(FAR, 0))))
 
 
 # ---------------------------------------------------------------- attributes, containers and names of other files
