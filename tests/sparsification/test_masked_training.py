@@ -124,7 +124,8 @@ def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
     kind, model = Ranked(0.9, 2), network()
     optimizer = Recording(model.parameters())
     running = privet.Training(
-        plan(kind, source="secure"), model, lambda model, batch: 0.0 * loss(model, batch), optimizer, TensorDataset(*data())
+        plan(kind, source="secure"), model, lambda model, batch: 0.0 * loss(model, batch), optimizer, TensorDataset(*data()),
+        reading=privet.Reading(probe=False),
     )  # fmt: skip
     masks, sums = running._state._masks, []
     apply = masks.apply
