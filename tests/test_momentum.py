@@ -1,6 +1,7 @@
 """Momentum: steps are those of the papers, one example moves a step by its sensitivity, state is saved or private."""
 
 import copy
+import functools
 import io
 import pickle
 
@@ -14,6 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import Probe, linear_loss, stop_after
 from privet.clipping import Automatic, Flat
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter, PerExample
@@ -45,9 +47,16 @@ def plan(momentum, rule=RULES[0], multiplier=SIGMA, batch_size=float(N), steps=6
     )
 
 
-def training(the_plan, network, contents, directory=None, rate=RATE, **options):
-    optimizer = torch.optim.SGD(network.parameters(), lr=rate)
-    return privet.Training(the_plan, network, loss, optimizer, TensorDataset(*contents), directory, **options)
+def training(the_plan, network, contents, directory=None, **options):
+    """Return a new training, or one that is resumed if there is no plan."""
+    parts = network, loss, torch.optim.SGD(network.parameters(), lr=RATE), TensorDataset(*contents)
+    if the_plan is None:
+        return privet.Training.resume(directory, *parts)
+    return privet.Training(the_plan, *parts, directory, **options)
+
+
+def flat(network):
+    return parameters_to_vector(network.parameters()).detach()
 
 
 def weight(rule, norm):
@@ -63,14 +72,15 @@ def gradient(network, at, x, y):
 def algorithm_3(the_plan, network, x, y):
     """DP-PSASC with momentum (SGD version), line by line; Poisson draws and a public divisor instead of the paper's batches."""
     rule, gamma0, gamma1, k0 = the_plan.clipping, the_plan.momentum.inner, the_plan.momentum.outer, the_plan.momentum.length
-    source, sets, m = FixedSource(), [parameters_to_vector(network.parameters()).detach()], 0
+    source, sets, m = FixedSource(), [flat(network)], 0
+    of_example = functools.cache(lambda step, i: gradient(network, sets[step], x[i], y[i]))
     for k in range(1, the_plan.total_steps + 1):
         batch = next(the_plan.sampling.draws(N, source.words))
         g = torch.zeros_like(sets[0])
         for i in batch:
             inner = 0
             for step in range(max(0, k - 1 - k0), k):
-                inner = inner + gamma0 ** (k - 1 - step) * gradient(network, sets[step], x[i], y[i])
+                inner = inner + gamma0 ** (k - 1 - step) * of_example(step, i)
             g += weight(rule, inner.norm()) * inner
         m = (1 - gamma1) * m + g + the_plan.noise_multiplier * rule.sensitivity * source.normal(len(g))
         sets.append(sets[-1] - RATE / the_plan.divisor * m)
@@ -80,7 +90,7 @@ def algorithm_3(the_plan, network, x, y):
 def algorithm_2(the_plan, network, x, y):
     """DP-PSASC with momentum (GD version), with m of the step in use."""
     rule, gamma, source = the_plan.clipping, the_plan.momentum.decay, FixedSource()
-    w = parameters_to_vector(network.parameters()).detach()
+    w = flat(network)
     m = [gradient(network, w, x[i], y[i]) for i in range(N)]
     for k in range(the_plan.total_steps):
         g = torch.zeros_like(w)
@@ -91,23 +101,24 @@ def algorithm_2(the_plan, network, x, y):
     return w
 
 
-@pytest.mark.parametrize(("rule", "method"), [(RULES[0], "loop"), (RULES[1], "ghost")], ids=str)
-@pytest.mark.parametrize(("momentum", "batch_size"), [
-    (InnerOuter(0.6, 0.3, 3), 9.0), (InnerOuter(1.0, 1.0, 1), 9.0), (InnerOuter(0.9, 0.5, 9), float(N)),
-    (InnerOuter(0.9, 0.2, 0), 9.0), (PerExample(0.4), float(N)), (PerExample(1.0), float(N)),
+@pytest.mark.parametrize(("momentum", "batch_size", "rule"), [
+    (InnerOuter(0.6, 0.3, 3), 9.0, 0), (InnerOuter(1.0, 1.0, 1), 9.0, 1), (InnerOuter(0.9, 0.5, 9), float(N), 1),
+    (InnerOuter(0.9, 0.2, 0), 9.0, 0), (PerExample(0.4), float(N), 0), (PerExample(0.4), float(N), 1),
+    (PerExample(1.0), float(N), 1),
 ], ids=str)  # fmt: skip
-def test_steps_are_those_of_the_paper(momentum, batch_size, method, rule):
-    the_plan, contents = plan(momentum, rule, SIGMA, batch_size), data()
+def test_steps_are_those_of_the_paper(momentum, batch_size, rule):
+    the_plan, contents, method = plan(momentum, RULES[rule], SIGMA, batch_size, steps=5), data(), ("loop", "ghost")[rule]
     listing = algorithm_2 if isinstance(momentum, PerExample) else algorithm_3
     expected = listing(the_plan, model(), *contents)
     network = model()
     training(the_plan, network, contents, method=method, physical_batch_size=5).run()
-    found, start = parameters_to_vector(network.parameters()).detach(), parameters_to_vector(model().parameters()).detach()
-    assert (found - expected).norm() <= 1e-7 * (expected - start).norm()  # noise is rounded to a grid
+    assert (flat(network) - expected).norm() <= 1e-7 * (expected - flat(model())).norm()  # noise is rounded to a grid
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("momentum", [InnerOuter(0.9, 0.3, 3), InnerOuter(1.0, 1.0, 2), PerExample(0.3)], ids=str)
+@pytest.mark.parametrize(("momentum", "rule"), [
+    (InnerOuter(0.9, 0.3, 3), RULES[0]), (InnerOuter(1.0, 1.0, 2), RULES[1]), (PerExample(0.3), RULES[0]),
+    (PerExample(0.3), RULES[1]),
+], ids=str)  # fmt: skip
 def test_one_example_moves_every_step_by_at_most_the_sensitivity(momentum, rule):
     """Neighbours walk the same released path; what they release at each of its steps without noise is compared."""
     x, y = data()
@@ -120,10 +131,10 @@ def test_one_example_moves_every_step_by_at_most_the_sensitivity(momentum, rule)
     outer = momentum.outer if isinstance(momentum, InnerOuter) else 1.0
     gap_before, moved = 0.0, 0.0
     for _ in range(6):
-        before = parameters_to_vector(networks[0].parameters()).detach()
+        before = flat(networks[0])
         for walk in walks:
             next(walk)
-        after = [parameters_to_vector(network.parameters()).detach() for network in networks]
+        after = [flat(network) for network in networks]
         gap = (after[0] - after[1]) * N / RATE
         release = gap - (1 - outer) * gap_before  # what the outer momentum carries on was released before
         assert float(release.norm()) <= rule.sensitivity * (1 + 1e-9)
@@ -156,14 +167,9 @@ def test_a_resumed_training_walks_on_as_if_it_had_not_stopped(tmp_path, momentum
     the_plan, contents = plan(momentum, multiplier=0.0, steps=8), data()
     straight = model()
     training(the_plan, straight, contents).run()
-    first = training(the_plan, model(), contents, tmp_path)
-    for step in first:
-        if step.number == stop:
-            break
-    first.close()
+    stop_after(training(the_plan, model(), contents, tmp_path), stop)
     again = model(seed=9)
-    optimizer = torch.optim.SGD(again.parameters(), lr=RATE)
-    privet.Training.resume(tmp_path, again, loss, optimizer, TensorDataset(*contents)).run()
+    training(None, again, contents, tmp_path).run()
     for one, other in zip(straight.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
@@ -181,20 +187,14 @@ def test_checkpoints_hold_no_average_of_a_single_example(tmp_path):
 
 def test_averages_begin_anew_when_a_training_is_resumed(tmp_path):
     the_plan, contents = plan(PerExample(0.4), multiplier=0.0, steps=4), data()
-    first = training(the_plan, model(), contents, tmp_path)
-    for step in first:
-        if step.number == 3:
-            break
-    first.close()
+    stop_after(training(the_plan, model(), contents, tmp_path), 3)
     again = model(seed=9)
-    resumed = privet.Training.resume(
-        tmp_path, again, loss, torch.optim.SGD(again.parameters(), lr=RATE), TensorDataset(*contents)
-    )
-    start = parameters_to_vector(again.parameters()).detach()
+    resumed = training(None, again, contents, tmp_path)
+    start = flat(again)
     expected = start - RATE * sum(weight(RULES[0], (g := gradient(model(), start, x, y)).norm()) * g
                                   for x, y in zip(*contents, strict=True)) / N  # fmt: skip
     resumed.run()
-    torch.testing.assert_close(parameters_to_vector(again.parameters()).detach(), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(flat(again), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_the_past_is_forgotten_beyond_its_length_and_lies_with_the_parameters():
@@ -218,22 +218,11 @@ def test_writing_to_the_gradient_does_not_reach_the_outer_momentum():
         running.optimizer.register_step_pre_hook(halved)
         running.optimizer.param_groups[0]["lr"] = 2 * RATE if meddle else RATE
         running.run()
-        results.append(parameters_to_vector(network.parameters()).detach())
+        results.append(flat(network))
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 # Noise ----------------------------------------------------------------------------------------------------------------
-
-
-class Still(nn.Module):
-    """No example has a gradient, so that all that moves it is noise."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(width))
-
-    def forward(self, x):
-        return (x * self.w).sum(1)
 
 
 @pytest.mark.parametrize(("kept", "whose"), [(0.6, "torch"), (0.9, "outer")])
@@ -242,19 +231,13 @@ def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
     width, bound, divisor, steps = 20_000, 0.37, 5.0, 5
 
     def experiment():
-        network = Still(width)
+        network = Probe(width)
         options = {"momentum": kept} if whose == "torch" else {}
         optimizer = torch.optim.SGD(network.parameters(), lr=RATE, **options)
         momentum = InnerOuter(1.0, 1 - kept, 1) if whose == "outer" else None
         the_plan = plan(momentum, Flat(bound), batch_size=divisor, steps=steps, source="secure")
-        running = privet.Training(
-            the_plan,
-            network,
-            lambda m, batch: m(batch[0]),
-            optimizer,
-            TensorDataset(torch.zeros(N, width)),
-            reading=privet.Reading(probe=False),
-        )
+        silent = TensorDataset(torch.zeros(N, width))  # no example has a gradient: all that moves the model is noise
+        running = privet.Training(the_plan, network, linear_loss, optimizer, silent, reading=privet.Reading(probe=False))
         found, before = {}, network.w.detach().clone()
         for step in running:
             buffer = (before - network.w.detach()).double() / RATE * divisor
@@ -277,17 +260,21 @@ def test_plans_come_back_from_json(momentum):
     assert privet.Plan.from_json(the_plan.to_json()) == the_plan
 
 
+BAD = {
+    InnerOuter: {"inner": [0.0, 1.1], "outer": [0.0, 2], "length": [-1, 1.5]},
+    PerExample: {"decay": [0, float("nan")], "memory_limit": [0, 1e9]},
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in BAD.items() for name in names])
+def test_bad_settings_are_refused_by_name(kind, name):
+    good = {"inner": 0.9, "outer": 0.1, "length": 2} if kind is InnerOuter else {"decay": 0.5}
+    for value in BAD[kind][name]:
+        with pytest.raises(InvalidArgumentError, match=f"momentum.{name}"):
+            kind(**{**good, name: value})
+
+
 @pytest.mark.parametrize(("make", "named"), [
-    (lambda: InnerOuter(0.0, 0.1, 2), "momentum.inner"),
-    (lambda: InnerOuter(1.1, 0.1, 2), "momentum.inner"),
-    (lambda: InnerOuter(0.9, 0.0, 2), "momentum.outer"),
-    (lambda: InnerOuter(0.9, 2, 2), "momentum.outer"),
-    (lambda: InnerOuter(0.9, 0.1, -1), "momentum.length"),
-    (lambda: InnerOuter(0.9, 0.1, 1.5), "momentum.length"),
-    (lambda: PerExample(0), "momentum.decay"),
-    (lambda: PerExample(float("nan")), "momentum.decay"),
-    (lambda: PerExample(0.5, 0), "momentum.memory_limit"),
-    (lambda: PerExample(0.5, 1e9), "momentum.memory_limit"),
     (lambda: plan(0.9), "momentum"),
     (lambda: plan(PerExample(0.5), batch_size=N - 1.0), "sampling rate 1"),
     (lambda: training(plan(PerExample(0.5, N * 66 * 8 - 1)), model(), data()), "at least 12672 bytes"),

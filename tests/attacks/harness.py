@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from materials import CLASSES, classify, model_of, public, without
+from materials import CLASSES, body_of, classify, model_of, public, without
 from snapshots import differences, generators, snapshot
 from torch import Tensor, nn
 from torch.utils.data import default_collate
@@ -90,7 +91,6 @@ class Task:
     take: Callable[[privet.Training], None] | None = None  # takes the steps; `training.run()` if None
     before: Callable[[nn.Module], object] | None = None  # called with the new model
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None  # plain SGD with a rate of 1 if None
-    seen: Callable[[], Mapping[str, Any]] | None = None  # further state that must not differ
     alone: Callable[[Any, int], Tensor] | None = None  # (model, index) → loss of one entry, for the plain loop
     public_change: bool = False  # whether the program changes between steps by itself: stopping there is a refusal
     plan: Mapping[str, Any] = field(default_factory=dict)  # further arguments of `Plan`
@@ -123,12 +123,8 @@ class Outcome:
 
 def training_of(task: Task, data: Any) -> privet.Training:
     """Return a training; exceptions of the constructor propagate."""
-    plan = privet.Plan(
-        **{
-            "examples": len(data), "sampling": privet.sampling.FullBatch(), "steps": task.steps, "clipping": task.rule,
-            "delta": 1e-6, "noise": privet.noise.Gaussian(0.0, non_private=True), **task.plan,
-        }
-    )  # fmt: skip
+    usual = {"sampling": privet.sampling.FullBatch(), "noise": privet.noise.Gaussian(0.0, non_private=True)}
+    plan = privet.Plan(examples=len(data), steps=task.steps, clipping=task.rule, delta=1e-6, **{**usual, **task.plan})
     model = task.model()
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = task.optimizer(trainable) if task.optimizer else torch.optim.SGD(trainable, lr=1.0)
@@ -139,7 +135,7 @@ def training_of(task: Task, data: Any) -> privet.Training:
 
 
 def train(task: Task, data: Any) -> Outcome:
-    """Train by the real path, and return the outcome. Exceptions other than `PrivetError` propagate."""
+    """Train by the real path, and return the outcome. Other exceptions than `PrivetError` propagate."""
     seed(5)
     try:
         training = training_of(task, data)
@@ -153,8 +149,6 @@ def train(task: Task, data: Any) -> Outcome:
         return Outcome(refusal=str(error)) if training.steps_spent == 0 else Outcome(stop=str(error))
     now = dict(model.named_parameters())
     kept = {**snapshot(model), **{f"generator of {name}": state for name, state in generators().items()}}
-    if task.seen is not None:
-        kept.update(task.seen())
     if before.keys() - now.keys():
         return Outcome(change=torch.tensor([torch.nan]), kept=kept, method=training.method)
     change = torch.cat(
@@ -163,9 +157,8 @@ def train(task: Task, data: Any) -> Outcome:
     return Outcome(change=change, kept=kept, method=training.method)
 
 
-def compared(task: Task, first: Any, second: Any, *, ends: Sequence[Outcome] | None = None) -> Verdict:
-    """Return the verdict on two neighbouring data sets: equal refusals, or a change of at most the sensitivity."""
-    one, other = ends or (train(task, first), train(task, second))
+def compared(task: Task, one: Outcome, other: Outcome) -> Verdict:
+    """Return the verdict on the outcomes of neighbours: equal refusals, or a change of at most the sensitivity."""
     if one.change is None or other.change is None:
         return _refusal(task, one, other)
     change, rest = one.change, other.change
@@ -180,20 +173,12 @@ def _refusal(task: Task, one: Outcome, other: Outcome) -> Verdict:
     short = " ".join(said.split())[:160]
     if one.change is not None or other.change is not None:
         return Verdict(False, f"refused for one of two neighbours only: {short}")
-    if (one.refusal, one.stop) != (other.refusal, other.stop) and not _alike(one, other):
+    # Refusals may differ in the public number of examples.
+    if len({re.sub(r"\d", "", f"{each.refusal}|{each.stop}") for each in (one, other)}) == 2:
         return Verdict(False, f"two neighbours are told different things: {short} | {other.refusal or other.stop}")
     if one.stop is not None and not task.public_change:
         return Verdict(False, f"stopped in the middle: {short}")
     return Verdict(len(said) >= _SHORTEST, f"refused: {short}")
-
-
-def _alike(one: Outcome, other: Outcome) -> bool:
-    """Return whether two refusals are equal except for the public number of examples, which differs by one."""
-
-    def words(said: str | None) -> str:
-        return "".join(letter for letter in said or "" if not letter.isdigit())
-
-    return words(one.refusal) == words(other.refusal) and words(one.stop) == words(other.stop)
 
 
 def bounded(task: Task, data: Any, *, remove: Sequence[int] = (0,)) -> Verdict:
@@ -201,7 +186,7 @@ def bounded(task: Task, data: Any, *, remove: Sequence[int] = (0,)) -> Verdict:
     found = []
     whole = train(task, data)
     for index in remove:
-        found.append(compared(task, None, None, ends=(whole, train(task, without(data, index)))))
+        found.append(compared(task, whole, train(task, without(data, index))))
         if found[-1].moved is None:
             break
     return max(found, key=lambda verdict: (not verdict.passed, verdict.moved or 0.0))
@@ -226,10 +211,13 @@ def flat(gradients: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([gradient.flatten() for gradient in gradients.values()])
 
 
-def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
+def trained_right(
+    task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,), refusable: bool = False
+) -> Verdict:
     """Return the verdict on a program that must be accepted: its sum equals a plain loop's, and one example's effect is bounded.
 
-    The bound is set to the median norm of this data, so that some contributions are clipped and some are not.
+    The bound is set to the median norm of this data, so that some contributions are clipped and some are not. What is `refusable`
+    may also be refused, alike for neighbours.
     """
     gradients = plain_gradients(task, data)
     norms = torch.stack([flat(gradient).norm() for gradient in gradients])
@@ -241,24 +229,20 @@ def trained_right(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Seq
     else:
         expected = sum(flat(task.weights(gradient)) for gradient in gradients)
     whole = train(task, data)
+    if whole.change is None and refusable:
+        return bounded(task, data, remove=remove)
     if whole.change is None:
         return Verdict(False, f"wrongly refused: {' '.join((whole.refusal or whole.stop or '').split())[:200]}")
     off = float((whole.change - expected).norm() / expected.norm()) if whole.change.shape == expected.shape else float("inf")
     if not off <= tolerance:
         return Verdict(False, f"off by {off:.2g} of a loop over examples, by {whole.method}")
     found = [Verdict(True, f"off by {off:.2g} of a loop over examples, by {whole.method}", 0.0)]
-    found += [compared(task, None, None, ends=(whole, train(task, without(data, index)))) for index in remove]
+    found += [compared(task, whole, train(task, without(data, index))) for index in remove]
     return max(found, key=lambda verdict: (not verdict.passed, verdict.moved or 0.0))
 
 
-def exact(task: Task, data: Any, *, tolerance: float = 1e-3, remove: Sequence[int] = (0,)) -> Verdict:
-    """Return the verdict on an attack whose program computes each example independently: refused, or trained correctly."""
-    first = train(task, data)
-    return (
-        bounded(task, data, remove=remove)
-        if first.change is None
-        else trained_right(task, data, tolerance=tolerance, remove=remove)
-    )
+# The verdict on an attack whose program computes each example independently.
+exact = functools.partial(trained_right, refusable=True)
 
 
 def forward_pass(
@@ -278,6 +262,19 @@ def forward_pass(
     def verdict(forward: Any) -> Verdict:
         make = lambda: model_of(forward, **{name: part() for name, part in makers.items()})
         return judged(Task(make, classify, options=public(data)), data, remove=remove)
+
+    return attack(cause, verdict)
+
+
+def two_layers(
+    cause: str, data: Any, judged: Any = bounded, remove: Sequence[int] = (0,), loss: Any = classify, steps: int = 1,
+    public_change: bool = False, **attributes: Any,
+) -> Callable[[Any], Any]:  # fmt: skip
+    """Register a forward pass of two layers, `inner` and `outer`, with these attributes: see `body_of` and `Task`."""
+
+    def verdict(forward: Any) -> Verdict:
+        task = Task(body_of(forward, **attributes), loss, steps=steps, public_change=public_change)
+        return judged(task, data, remove=remove)
 
     return attack(cause, verdict)
 

@@ -110,6 +110,24 @@ class Body(nn.Module):
         return self.outer(self.hidden(x))
 
 
+def body_of(forward: Any, **attributes: Any) -> Any:
+    """Return a maker of two layers with this forward (module, x), and with copies of these attributes.
+
+    An attribute whose name begins with `buffer` is a buffer.
+    """
+
+    class Made(Body):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, value in copy.deepcopy(attributes).items():
+                self.register_buffer(name, value) if name.startswith("buffer") else setattr(self, name, value)
+
+        def forward(self, x: Tensor) -> Any:
+            return forward(self, x)
+
+    return Made
+
+
 def model_of(forward: Any, **parts: nn.Module | nn.Parameter | Tensor) -> nn.Module:
     """Return a module with these parts (tensors become buffers) whose forward is a function (module, *inputs)."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from harness import Task, Verdict, attack, compared, training_of
+from harness import Task, Verdict, attack, compared, train, training_of
 from materials import Listed, classify, listed, perceptron, points, without
 from torch.utils.data import ConcatDataset, Subset
 
@@ -140,7 +140,7 @@ TASK = Task(perceptron, classify)
 
 def doubled(make, data=TEN) -> Verdict:
     """Compare training on ten examples with nine: the first is removed everywhere."""
-    return compared(TASK, make(data), make(without(data, 0)))
+    return compared(TASK, *(train(TASK, make(each)) for each in (data, without(data, 0))))
 
 
 @attack("duplicates", doubled)

@@ -6,7 +6,7 @@ import copy
 
 import torch
 from harness import Task, Verdict, attack, bounded, exact, forward_pass
-from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points
+from materials import CLASSES, WIDTH, Body, Listed, body_of, classify, listed, model_of, perceptron, points
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -120,11 +120,7 @@ def wrong_rule_for_vmap():
         def vmap(info, in_dims, x):
             return 2 * x + x.sum(in_dims[0], keepdim=True), in_dims[0]
 
-    class User(Body):
-        def forward(self, x):
-            return self.outer(Wrong.apply(self.hidden(x)))
-
-    return coupled(User)
+    return coupled(body_of(lambda self, x: self.outer(Wrong.apply(self.hidden(x)))))
 
 
 @attack("coupling")
@@ -195,12 +191,8 @@ def padding_grows_with_the_physical_batch():
 
 def shown(look) -> Verdict:
     """Return the verdict on a model that scales its hidden units by what `look(x)` returns."""
-
-    class Looking(Body):
-        def forward(self, x):
-            return self.outer(self.hidden(x) * (1 + look(x.detach())))
-
-    return exact(Task(Looking, classify), FAR, remove=(0, 7))
+    make = body_of(lambda self, x: self.outer(self.hidden(x) * (1 + look(x.detach()))))
+    return exact(Task(make, classify), FAR, remove=(0, 7))
 
 
 @attack("coupling", shown)

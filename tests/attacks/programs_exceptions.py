@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 from harness import Task, Verdict, attack, bounded, train, training_of
-from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points, sentences
+from materials import CLASSES, WIDTH, Body, Listed, body_of, classify, listed, model_of, perceptron, points, sentences
 from torch import nn
 from torch.utils.data import default_collate
 
@@ -70,21 +70,15 @@ def is_odd(x) -> bool:
     return bool((x == ODD).any())
 
 
-class Checking(Body):
-    """A model that calls `fail` when it sees the odd number."""
-
-    def __init__(self, fail):
-        super().__init__()
-        self.fail = fail
+def in_the_model(fail) -> Verdict:
+    """Return the verdict on a model that calls `fail` when it sees the odd number."""
 
     def forward(self, x):
         if is_odd(x):
-            self.fail(x)
-        return super().forward(x)
+            fail(x)
+        return Body.forward(self, x)
 
-
-def in_the_model(fail) -> Verdict:
-    return passes_over(Task(lambda: Checking(fail), classify), odd(), 7)
+    return passes_over(Task(body_of(forward), classify), odd(), 7)
 
 
 def in_the_loss(loss, data=None) -> Verdict:
@@ -95,14 +89,13 @@ def in_the_loss(loss, data=None) -> Verdict:
 def assertion_that_inputs_are_finite():
     """The model asserts that its inputs are finite; one is not."""
 
-    class Finite(Body):
-        def forward(self, x):
-            assert torch.isfinite(x).all(), f"not finite: {x}"
-            return super().forward(x)
+    def forward(self, x):
+        assert torch.isfinite(x).all(), f"not finite: {x}"
+        return Body.forward(self, x)
 
     data = points()
     data.tensors[0][7, 2] = torch.nan
-    return passes_over(Task(Finite, classify), data, 7)
+    return passes_over(Task(body_of(forward), classify), data, 7)
 
 
 @attack("exceptions", in_the_model)
@@ -172,21 +165,15 @@ def error_in_the_backward_pass():
 def state_written_before_the_error():
     """The pass writes to a buffer, a list and the mode, then raises: all must be restored."""
 
-    class Leaving(Body):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("last", torch.zeros(WIDTH))
-            self.seen = []
+    def forward(self, x):
+        if is_odd(x):
+            self.buffer.copy_(x.detach()[0])
+            self.seen.append(SECRET)
+            self.inner.eval()
+            raise ValueError(SECRET)
+        return Body.forward(self, x + self.buffer)
 
-        def forward(self, x):
-            if is_odd(x):
-                self.last.copy_(x.detach()[0])
-                self.seen.append(SECRET)
-                self.inner.eval()
-                raise ValueError(SECRET)
-            return super().forward(x + self.last)
-
-    return passes_over(Task(Leaving, classify), odd(), 7)
+    return passes_over(Task(body_of(forward, buffer=torch.zeros(WIDTH), seen=[]), classify), odd(), 7)
 
 
 @attack("exceptions")
@@ -290,12 +277,11 @@ def number_drawn_by_a_collate_that_drops():
 def number_drawn_by_a_batch_of_one_size():
     """The model works only for batches smaller than 19, and its error names the size."""
 
-    class Small(Body):
-        def forward(self, x):
-            assert len(x) < 19, f"{len(x)} examples are too many"
-            return super().forward(x)
+    def forward(self, x):
+        assert len(x) < 19, f"{len(x)} examples are too many"
+        return Body.forward(self, x)
 
-    return poisson(Task(Small, classify), listed(points(40)))
+    return poisson(Task(body_of(forward), classify), listed(points(40)))
 
 
 @attack("exceptions")

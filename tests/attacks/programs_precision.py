@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from harness import Task, Verdict, attack, bounded, exact, train
-from materials import CLASSES, WIDTH, Body, classify, perceptron, points, without
+from harness import Task, Verdict, attack, bounded, forward_pass, train, two_layers
+from materials import CLASSES, WIDTH, classify, perceptron, points, without
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -39,27 +39,16 @@ def autocast(dtype: torch.dtype):
     return computed
 
 
-@attack("precision")
-def bfloat16_with_a_cancelling_sum():
+@two_layers("precision", points(outlier=20.0), remove=(0, 3), loss=autocast(torch.bfloat16))
+def bfloat16_with_a_cancelling_sum(self, x):
     """Hidden units nearly cancel: their difference is pure rounding, different in every precision."""
-
-    class Cancelling(Body):
-        def forward(self, x):
-            h = self.inner(x)
-            return self.outer(300 * ((h + 200) - 200))
-
-    return bounded(Task(Cancelling, autocast(torch.bfloat16)), points(outlier=20.0), remove=(0, 3))
+    return self.outer(300 * ((self.inner(x) + 200) - 200))
 
 
-@attack("precision")
-def half_precision_that_overflows():
+@two_layers("precision", points(outlier=500.0), remove=(0, 3), loss=autocast(torch.float16))
+def half_precision_that_overflows(self, x):
     """Squares of hidden units leave the range of fp16, and gradients are infinite."""
-
-    class Squaring(Body):
-        def forward(self, x):
-            return self.outer(self.inner(x).square() * 50)
-
-    return bounded(Task(Squaring, autocast(torch.float16)), points(outlier=500.0), remove=(0, 3))
+    return self.outer(self.inner(x).square() * 50)
 
 
 @attack("precision")
@@ -91,19 +80,10 @@ def model_in_bfloat16():
     return Verdict(moved <= 1 + slack, f"moved {moved:.4g} with {slack:.2g} for rounding", moved)
 
 
-@attack("precision")
-def parameters_of_two_precisions():
+@forward_pass("precision", points(outlier=20.0), remove=(0, 3), inner=lambda: nn.Linear(WIDTH, 7).double())
+def parameters_of_two_precisions(self, x):
     """One layer in float64 and one in float32."""
-
-    class Mixed(Body):
-        def __init__(self):
-            super().__init__()
-            self.inner.double()
-
-        def forward(self, x):
-            return self.outer(self.inner(x.double()).tanh().float())
-
-    return exact(Task(Mixed, classify), points(outlier=20.0), remove=(0, 3))
+    return self.out(self.inner(x.double()).tanh().float())
 
 
 @attack("precision", lambda take: bounded(Task(perceptron, classify, take=take), points(outlier=20.0), remove=(0, 3)))

@@ -7,13 +7,13 @@ import random
 import numpy as np
 import torch
 from harness import Task, Verdict, attack, compared, seed, train, training_of
-from materials import CLASSES, WIDTH, Body, Listed, classify, model_of, points, series, without
+from materials import CLASSES, WIDTH, Body, Listed, body_of, classify, model_of, points, series, without
 from snapshots import differences, generators
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-DATA = points(40)
+DATA = points(20)
 
 
 def independent(task: Task, data=DATA, *, remove: int = 0) -> Verdict:
@@ -27,7 +27,7 @@ def independent(task: Task, data=DATA, *, remove: int = 0) -> Verdict:
     if moving:
         return Verdict(False, f"after a step the user's generators are others: {', '.join(moving)}")
     one, again, rest = train(task, data), train(task, data), train(task, without(data, remove))
-    verdict = compared(task, None, None, ends=(one, rest))
+    verdict = compared(task, one, rest)
     fresh = one.change is not None and again.change is not None and not torch.equal(one.change, again.change)
     if not fresh:
         return verdict
@@ -73,16 +73,11 @@ def masked(source=lambda: None):
     """Register a mask of hidden units, a function of them and of a generator on the model."""
 
     def verdict(mask) -> Verdict:
-        class Masked(Body):
-            def __init__(self):
-                super().__init__()
-                self.source = source()
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.outer(h * mask(h, self.source))
 
-            def forward(self, x):
-                h = self.hidden(x)
-                return self.outer(h * mask(h, self.source))
-
-        return independent(Task(Masked, classify))
+        return independent(Task(lambda: body_of(forward, source=source())(), classify))
 
     return attack("randomness", verdict)
 
@@ -148,18 +143,11 @@ def augmentation_in_collate():
 def layers_dropped_at_random():
     """Layer drop: one draw for the whole batch determines whether a layer is used."""
 
-    class Dropping(Body):
-        def __init__(self):
-            super().__init__()
-            self.between = nn.Linear(7, 7)
+    def forward(self, x):
+        h = self.hidden(x)
+        return self.outer(self.between(h).tanh() if torch.rand(()) < 0.5 else h)
 
-        def forward(self, x):
-            h = self.hidden(x)
-            if torch.rand(()) < 0.5:
-                h = self.between(h).tanh()
-            return self.outer(h)
-
-    return independent(Task(Dropping, classify))
+    return independent(Task(lambda: body_of(forward, between=nn.Linear(7, 7))(), classify))
 
 
 @attack("randomness", lambda loss: independent(Task(Body, loss)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+import functools
 import sys
 import types
 
 import torch
-from harness import Task, Verdict, attack, bounded, compared, forward_pass, train
-from materials import CLASSES, WIDTH, Body, classify, perceptron, points, sentences, without
+from harness import Task, Verdict, attack, bounded, compared, forward_pass, train, two_layers
+from materials import CLASSES, WIDTH, Body, body_of, classify, perceptron, points, sentences, without
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
@@ -18,28 +18,22 @@ UNUSUAL = 15.0  # one example is larger, and no other
 assert (FAR.tensors[0].abs().amax(1) > UNUSUAL).tolist() == [index == 0 for index in range(len(FAR))]
 
 
-def writes(*, steps: int = 1, **attributes):
-    """Register a function (self, h) that a model with these attributes calls with the hidden units of every pass."""
+passes = functools.partial(two_layers, "state", FAR)
 
-    def verdict(write):
-        class Writing(Body):
-            def __init__(self):
-                super().__init__()
-                for name, value in attributes.items():
-                    made = copy.deepcopy(value)
-                    if name.startswith("buffer"):
-                        self.register_buffer(name, made)
-                    else:
-                        setattr(self, name, made)
 
-            def forward(self, x):
-                h = self.hidden(x)
-                write(self, h)
-                return self.outer(h)
+def writes(**options):
+    """Register a function (self, h) that a model calls with the hidden units of every pass."""
 
-        return bounded(Task(Writing, classify, steps=steps), FAR)
+    def register(write):
+        @functools.wraps(write)
+        def forward(self, x):
+            h = self.hidden(x)
+            write(self, h)
+            return self.outer(h + getattr(self, "extra", 0.0))
 
-    return attack("state", verdict)
+        return passes(**options)(forward)
+
+    return register
 
 
 # ---------------------------------------------------------------- parameters
@@ -65,29 +59,13 @@ def max_norm_as_a_function(self, text):
     return self.out(F.embedding(text, self.table, max_norm=2.0).mean(1))
 
 
-def overwriting(write) -> Verdict:
-    """Return the verdict on a model whose pass writes to its parameter `extra` (7,)."""
-
-    class Overwriting(Body):
-        def __init__(self):
-            super().__init__()
-            self.extra = nn.Parameter(torch.zeros(7))
-
-        def forward(self, x):
-            h = self.hidden(x)
-            write(self, h)
-            return self.outer(h + self.extra)
-
-    return bounded(Task(Overwriting, classify, public_change=True), FAR)
-
-
-@attack("state", overwriting)
+@writes(public_change=True, extra=nn.Parameter(torch.zeros(7)))
 def parameter_written_through_data(self, h):
     """`parameter.data` is not tracked by autograd."""
     self.extra.data.add_(h.detach().sum(0))
 
 
-@attack("state", overwriting)
+@writes(public_change=True, extra=nn.Parameter(torch.zeros(7)))
 def parameter_replaced_in_forward(self, h):
     """The parameter becomes another object in the pass."""
     self.extra = nn.Parameter(h.detach().mean(0).clone())
@@ -123,21 +101,12 @@ def batch_norm_of_features():
     return bounded(Task(make, classify), FAR)
 
 
-@attack("state")
-def batch_norm_written_by_hand():
+@passes(mean=torch.zeros(7))
+def batch_norm_written_by_hand(self, x):
     """Mean and variance of the batch in plain operations, with plain tensor attributes as statistics."""
-
-    class Own(Body):
-        def __init__(self):
-            super().__init__()
-            self.mean = torch.zeros(7)
-
-        def forward(self, x):
-            h = self.hidden(x)
-            self.mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
-            return self.outer((h - h.mean(0)) / (h.var(0, correction=0) + 1e-3).sqrt())
-
-    return bounded(Task(Own, classify), FAR)
+    h = self.hidden(x)
+    self.mean = 0.9 * self.mean + 0.1 * h.detach().mean(0)
+    return self.outer((h - h.mean(0)) / (h.var(0, correction=0) + 1e-3).sqrt())
 
 
 @attack("state")
@@ -155,22 +124,18 @@ def instance_norm_with_statistics():
 def mode_changes_between_steps():
     """The loop evaluates after the first step and goes back to train(); in train() a buffer is written."""
 
-    class Moving(Body):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.zeros(7))
-
-        def forward(self, x):
-            h = self.hidden(x)
-            if self.training:
-                self.mean.lerp_(h.detach().mean(0), 0.3)
-            return self.outer(h - self.mean)
+    def forward(self, x):
+        h = self.hidden(x)
+        if self.training:
+            self.buffer.lerp_(h.detach().mean(0), 0.3)
+        return self.outer(h - self.buffer)
 
     def take(training):
         for _ in training:
             training.model.train(not training.model.training)
 
-    return bounded(Task(Moving, classify, steps=4, before=lambda model: model.eval(), take=take, public_change=True), FAR)
+    make = body_of(forward, buffer=torch.zeros(7))
+    return bounded(Task(make, classify, steps=4, before=lambda model: model.eval(), take=take, public_change=True), FAR)
 
 
 def between_steps(change) -> Verdict:
@@ -257,7 +222,7 @@ def momentum_from_raw_gradients():
 
         return Task(Body, classify, optimizer=optimizer)
 
-    return compared(task(FAR), None, None, ends=[train(task(data), data) for data in (FAR, without(FAR, 0))])
+    return compared(task(FAR), *(train(task(data), data) for data in (FAR, without(FAR, 0))))
 
 
 # ---------------------------------------------------------------- attributes, containers and names of other files
@@ -285,58 +250,36 @@ def count_of_rows(self, h):
     self.rows += len(h)
 
 
-@attack("state")
-def last_step_kept_for_the_next():
+@passes(steps=3, last=[torch.zeros(7)])
+def last_step_kept_for_the_next(self, x):
     """The model adds values of the previous step: examples affect the release of another step."""
-
-    class Keeping(Body):
-        def __init__(self):
-            super().__init__()
-            self.last = [torch.zeros(7)]
-
-        def forward(self, x):
-            h = self.hidden(x)
-            last, self.last[0] = self.last[0], h.detach().sum(0)
-            return self.outer(5 * (h + last))
-
-    return bounded(Task(Keeping, classify, steps=3), FAR)
+    h = self.hidden(x)
+    last, self.last[0] = self.last[0], h.detach().sum(0)
+    return self.outer(5 * (h + last))
 
 
-@attack("state")
-def layer_made_in_the_first_pass():
+@passes(public_change=True)
+def layer_made_in_the_first_pass(self, x):
     """A layer is created on first use, with weights computed from the data."""
-
-    class Late(Body):
-        def forward(self, x):
-            h = self.hidden(x)
-            if not hasattr(self, "late"):
-                self.late = nn.Linear(7, 7)
-                self.late.weight.data.copy_(h.detach().mean(0).expand(7, 7))
-            return self.outer(self.late(h))
-
-    return bounded(Task(Late, classify, public_change=True), FAR)
+    h = self.hidden(x)
+    if not hasattr(self, "late"):
+        self.late = nn.Linear(7, 7)
+        self.late.weight.data.copy_(h.detach().mean(0).expand(7, 7))
+    return self.outer(self.late(h))
 
 
-@attack("state")
-def object_that_remembers():
+class Memory:
+    def __init__(self):
+        self.value = torch.zeros(7)
+
+
+@passes(steps=2, memory=Memory())
+def object_that_remembers(self, x):
     """State in an attribute of an object that is not a module, as in caches of language models."""
-
-    class Memory:
-        def __init__(self):
-            self.value = torch.zeros(7)
-
-    class Remembering(Body):
-        def __init__(self):
-            super().__init__()
-            self.memory = Memory()
-
-        def forward(self, x):
-            h = self.hidden(x)
-            out = self.outer(h + 5 * self.memory.value)
-            self.memory.value = h.detach().sum(0)
-            return out
-
-    return bounded(Task(Remembering, classify, steps=2), FAR)
+    h = self.hidden(x)
+    out = self.outer(h + 5 * self.memory.value)
+    self.memory.value = h.detach().sum(0)
+    return out
 
 
 OTHER = types.ModuleType("file_of_the_user")  # another file of the user's
@@ -358,14 +301,13 @@ sys.modules[OTHER.__name__] = OTHER
 def number_kept_in_another_file():
     """A function of another file keeps the largest number of an unusual example in a global there, which scales the outputs."""
 
-    class Scaled(Body):
-        def forward(self, x):
-            return super().forward(x) * (1 + OTHER.largest(float(x.abs().max())))
+    def forward(self, x):
+        return Body.forward(self, x) * (1 + OTHER.largest(float(x.abs().max())))
 
     def forget(_model):
         OTHER.kept[:] = [0.0]
 
-    return bounded(Task(Scaled, classify, steps=2, before=forget), FAR)
+    return bounded(Task(body_of(forward), classify, steps=2, before=forget), FAR)
 
 
 @hooked(steps=2)

@@ -13,13 +13,13 @@ from torch.utils.data import TensorDataset
 
 
 def right(data, **parts):
-    return forward_pass(VALID, data, trained_right, **parts)
+    return forward_pass(VALID, data, trained_right, (0,), **parts)
 
 
 @valid()
 def two_linear_layers():
     """A minimal network."""
-    return trained_right(Task(perceptron, classify), points(), remove=(0, 5))
+    return trained_right(Task(perceptron, classify), points())
 
 
 def reparametrised(change):
@@ -61,7 +61,7 @@ def table_tied_to_the_head():
     def loss(model, batch):
         return F.cross_entropy(model(batch[0][:, :-1]).transpose(1, 2), batch[0][:, 1:], reduction="none").mean(1)
 
-    return trained_right(Task(Tied, loss), sentences(), remove=(0, 5))
+    return trained_right(Task(Tied, loss), sentences())
 
 
 @right(points(), first=lambda: nn.Linear(WIDTH, 7), again=lambda: nn.Linear(7, 7))
@@ -81,7 +81,7 @@ def convolutions_and_norms():
         nn.MaxPool2d(2), nn.Conv2d(4, 6, 2, stride=2), nn.Flatten(), nn.LazyLinear(CLASSES),
     )  # fmt: skip
     task = Task(make, classify, before=lambda model: model(torch.zeros(1, 2, 6, 6)))
-    return trained_right(task, pictures(), remove=(0, 5))
+    return trained_right(task, pictures())
 
 
 FRAMES = TensorDataset(torch.randn(6, 4, 2, 5, 5, generator=torch.Generator().manual_seed(7)), torch.arange(6) % CLASSES)

@@ -6,7 +6,7 @@ from collections import UserDict, namedtuple
 
 import torch
 from harness import VALID, Task, Verdict, flat, forward_pass, plain_gradients, train, trained_right, training_of, valid
-from materials import CLASSES, WIDTH, Body, Listed, classify, listed, model_of, perceptron, points
+from materials import CLASSES, WIDTH, Body, Listed, body_of, classify, listed, model_of, perceptron, points
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -20,10 +20,10 @@ DATA = points()
 
 def right(make, loss=classify, data=DATA, *, tolerance=1e-3, **options) -> Verdict:
     """Return the verdict on a model or loss on points."""
-    return trained_right(Task(make, loss, **options), data, remove=(0, 5), tolerance=tolerance)
+    return trained_right(Task(make, loss, **options), data, tolerance=tolerance)
 
 
-two_layers = forward_pass(VALID, DATA, trained_right, inner=lambda: nn.Linear(WIDTH, 7))
+two_layers = forward_pass(VALID, DATA, trained_right, (0,), inner=lambda: nn.Linear(WIDTH, 7))
 
 
 @two_layers
@@ -143,15 +143,12 @@ def gradient_within_the_model(self, x):
     return self.out(F.pad(torch.func.grad(energy)(x), (0, 2)))
 
 
-class Several(Body):
-    """Returns a dict."""
-
-    def forward(self, x):
-        h = self.hidden(x)
-        return {"logits": self.outer(h), "penalty": h.square().sum(1)}
+def logits_and_penalty(self, x):
+    h = self.hidden(x)
+    return {"logits": self.outer(h), "penalty": h.square().sum(1)}
 
 
-@valid(lambda loss: right(Several, loss))
+@valid(lambda loss: right(body_of(logits_and_penalty), loss))
 def losses_from_a_dict_of_outputs(model, batch):
     """The model returns a dict, the loss adds two of its entries."""
     out = model(batch[0])
@@ -233,7 +230,7 @@ def users_with_several_examples():
         return classify(model, tuple(tensor[rows] for tensor in DATA.tensors)).mean()
 
     task = Task(perceptron, privet.units.grouped(classify), alone=alone, plan={"unit": "one user"})
-    return trained_right(task, make_users(list(range(6))), remove=(0, 3))
+    return trained_right(task, make_users(list(range(6))), remove=(3,))
 
 
 @valid()
@@ -243,7 +240,7 @@ def views_of_each_example():
     alone = lambda model, index: classify(
         model, (DATA.tensors[0][index : index + 1] * 0.5, DATA.tensors[1][index : index + 1])
     ).sum()
-    return trained_right(Task(perceptron, loss, alone=alone), DATA, remove=(0, 5))
+    return trained_right(Task(perceptron, loss, alone=alone), DATA)
 
 
 def clipped(gradients: dict[str, Tensor], bound: float, factor: float = 1.0) -> dict[str, Tensor]:
@@ -257,7 +254,7 @@ def inner_momentum():
     """Gradients at past parameters, here equal to the present ones, are added before clipping."""
     weights = lambda gradients: clipped(gradients, 1.0, 1.9)
     plan = {"momentum": privet.momentum.InnerOuter(inner=0.9, outer=1.0, length=1)}
-    return trained_right(Task(perceptron, classify, steps=2, weights=weights, plan=plan), DATA, remove=(0, 5))
+    return trained_right(Task(perceptron, classify, steps=2, weights=weights, plan=plan), DATA)
 
 
 @valid()
@@ -265,7 +262,7 @@ def momentum_of_each_example():
     """Averages of each example's gradients, which are all equal here."""
     weights = lambda gradients: clipped(gradients, 1.0)
     plan = {"momentum": privet.momentum.PerExample(decay=0.3)}
-    return trained_right(Task(perceptron, classify, steps=3, weights=weights, plan=plan), DATA, remove=(0, 5))
+    return trained_right(Task(perceptron, classify, steps=3, weights=weights, plan=plan), DATA)
 
 
 @valid()
@@ -279,7 +276,7 @@ def layers_clipped_by_themselves():
         return found
 
     rule = privet.clipping.Layerwise(privet.clipping.Flat(1.0))
-    return trained_right(Task(perceptron, classify, clipping=rule, weights=weights), DATA, remove=(0, 5))
+    return trained_right(Task(perceptron, classify, clipping=rule, weights=weights), DATA)
 
 
 @valid()

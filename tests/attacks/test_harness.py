@@ -9,6 +9,7 @@ from harness import Program, Task, bounded, exact, judge, plain_gradients, train
 from materials import Body, classify, points
 from snapshots import differences, snapshot
 from torch import nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import privet
 from privet.errors import PrivetError
@@ -52,12 +53,8 @@ class Plain:
             raise PrivetError(LONG)
         if self.fault == "raises":
             raise RuntimeError(LONG)
-        with torch.no_grad():
-            start = 0
-            for parameter in self.model.parameters():
-                change = total[start : start + parameter.numel()].view_as(parameter) / self.plan.divisor
-                parameter.sub_(change)
-                start += parameter.numel()
+        before = parameters_to_vector(self.model.parameters()).detach()
+        vector_to_parameters(before - (total / self.plan.divisor).float(), self.model.parameters())
         if self.fault == "keeps a sum":
             self.model.sums = [self.data[0][0].clone()]
         if self.fault == "writes a buffer":

@@ -109,15 +109,6 @@ def test_no_release_drives_a_bound_out_of_range_or_raises(rule, value):
     assert back != made  # a bound at the end of the range can come back
 
 
-@pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
-def test_without_noise_the_bound_settles_at_the_quantile(quantile):
-    norms = torch.distributions.LogNormal(1.0, 0.7).icdf(torch.linspace(0.001, 0.999, 999, dtype=torch.float64))[None]
-    made = AdaptiveQuantile(Flat(1e-3), quantile=quantile)
-    for _ in range(400):
-        made = made.adapt({COUNTS: made.statistics(norms)[COUNTS] / norms.shape[1]}, norms.shape[1])
-    assert made.rule.bound == pytest.approx(norms.quantile(quantile).item(), rel=0.02)
-
-
 BAD = {"quantile": (0, 1, math.nan, "0.5", True), "learning_rate": (0, math.inf), "share": (0, 1, 1.5, math.nan)}
 
 

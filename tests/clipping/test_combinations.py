@@ -104,27 +104,6 @@ def test_groups_that_do_not_fit_the_model_are_refused_before_a_step_is_spent(tmp
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("rule", [Layerwise(Flat(0.7), by="parameter"), Flat(0.7)], ids=str)
-def test_an_adapted_bound_survives_an_interruption(rule, tmp_path):
-    model, x, y = nn.Linear(3, 1), torch.randn(24, 3), torch.randn(24, 1)
-
-    def optimizer():
-        return torch.optim.SGD(model.parameters(), lr=0.1)
-
-    with privet.Training(
-        plan(AdaptiveQuantile(rule), steps=6), model, squared_error, optimizer(), TensorDataset(x, y), tmp_path
-    ) as training:
-        for step in training:
-            if step.number == 3:
-                break
-    adapted = training._state.at(4)[0]
-    assert adapted != AdaptiveQuantile(rule)
-    again = privet.Training.resume(tmp_path, model, squared_error, optimizer(), TensorDataset(x, y))
-    assert again._state.at(4)[0] == adapted
-    again.run()
-    assert again.steps_left == 0
-
-
 def test_empty_draws_and_a_tiny_divisor_neither_stop_an_adaptive_run_nor_break_its_bounds():
     made = plan(AdaptiveQuantile(Layerwise(Flat(0.7), by="parameter", noise="per group")), steps=20)
     training = train(dataclasses.replace(made, sampling=privet.sampling.Poisson(1e-6)))

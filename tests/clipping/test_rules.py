@@ -2,8 +2,6 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from privet.clipping import NORM_RULES, PSAC, PSASC, Automatic, Flat, Global, Normalize
 from privet.errors import InvalidArgumentError
@@ -117,44 +115,6 @@ def test_a_bad_scale_is_refused_by_name(argument, kind):
         for value in (1 + 1e-9, 2.0, 1e-7):
             with pytest.raises(InvalidArgumentError, match=r"^clipping\.scale is .*between 1e-06 and 1\. 0\.5 to 0\.95"):
                 PSASC(0.7, scale=value)
-
-
-# --- what the papers say of them --------------------------------------------------------------------------------------
-
-scales, stabilities, bounds = st.floats(1e-3, 1), st.floats(1e-6, 0.9), st.floats(1e-3, 50)
-NORMS = torch.cat([torch.zeros(1, dtype=torch.float64), torch.logspace(-20, 20, 4001, dtype=torch.float64)])
-
-
-@given(bounds, scales, stabilities)
-@settings(deadline=None, max_examples=50)
-def test_psasc_leaves_the_smallest_gradients_as_they_are_up_to_the_bound_and_is_psac_with_scale_one(bound, scale, stability):
-    rule = PSASC(bound, scale, stability)
-    assert rule.weight(torch.zeros(1, dtype=torch.float64)).item() == pytest.approx(bound, rel=1e-15)
-    assert rule.weight(torch.tensor([1e-15], dtype=torch.float64)).item() / bound == pytest.approx(1, rel=1e-8)
-    found, expected = PSASC(bound, 1.0, stability).weight(NORMS), PSAC(bound, stability).weight(NORMS)
-    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
-
-
-@given(bounds, scales, stabilities)
-@settings(deadline=None, max_examples=50)
-def test_psascs_weight_is_largest_where_the_paper_says(bound, scale, stability):
-    rule = PSASC(bound, scale, stability)
-    largest = bound / (1 - (1 - math.sqrt(scale * stability)) ** 2)
-    assert rule.weight(NORMS).max().item() <= largest * (1 + 1e-9)
-    place = math.sqrt(stability / scale) - stability
-    assert rule.weight(torch.tensor([place], dtype=torch.float64)).item() == pytest.approx(largest, rel=1e-9)
-    assert place > 0
-    assert bound < largest  # so it is not monotone: it rises from 0 and falls after
-
-
-@given(bounds, scales, stabilities)
-@settings(deadline=None, max_examples=50)
-def test_psascs_contribution_grows_towards_its_sensitivity_and_does_not_reach_it(bound, scale, stability):
-    rule = PSASC(bound, scale, stability)
-    norms = torch.logspace(-6, 6, 501, dtype=torch.float64)
-    contributions = rule.weight(norms) * norms
-    assert (contributions.diff() >= -1e-12 * contributions[:-1]).all()
-    assert 0.99 < contributions[-1].item() / rule.sensitivity <= 1 + 1e-15
 
 
 # --- one factor for the batch -----------------------------------------------------------------------------------------

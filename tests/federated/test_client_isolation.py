@@ -113,18 +113,8 @@ def test_code_that_would_share_random_numbers_trains_clients_one_by_one(case):
 
 
 def test_clients_that_would_differ_together_are_not_trained_together():
-    class Told(nn.Module):
-        """A model that finds out whether it is transformed."""
-
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.head(x) * (1 if torch._C._functorch.peek_interpreter_stack() is None else 2)
-
     torch.manual_seed(2)
-    model = Told()
+    model = Applied(lambda module, x: x * (1 if torch._C._functorch.peek_interpreter_stack() is None else 2))
     assert not simulate(model).vectorised
     with pytest.raises(InvalidArgumentError, match="other updates"):
         simulate(model, vectorise=True)

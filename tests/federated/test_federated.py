@@ -6,9 +6,11 @@ import signal
 import numpy as np
 import pytest
 import torch
+from test_simulation import clients_of, loss_fn, small_model
 from torch import nn
 
 import privet
+from one_layer import stop_after
 from privet.clipping import GEP, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.federated import Federated, LocalSteps, Simulation
@@ -22,51 +24,39 @@ from privet.training.loop import StepError
 
 CLIENTS = 12
 LOCAL = LocalSteps(learning_rate=0.3, steps=3, batch_size=2)
-
-
-def loss_fn(model, batch):
-    return nn.functional.mse_loss(model(batch[0]), batch[1], reduction="none")[:, 0]
-
-
-def clients_of():
-    generator = torch.Generator().manual_seed(3)
-    return [(torch.randn(4, 3, generator=generator), torch.randn(4, 1, generator=generator)) for _ in range(CLIENTS)]
-
-
-def make_model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+TWELVE = clients_of((4,) * CLIENTS)
 
 
 def make_plan(**changes):
     settings = {"sampling": Poisson(batch_size=5), "steps": 4, "clipping": Flat(0.2), "noise": Gaussian(multiplier=0.9)}
-    return privet.Plan(examples=CLIENTS, unit="one user", delta=1e-2, **(settings | changes))
+    return privet.Plan(**({"examples": CLIENTS, "unit": "one user", "delta": 1e-2} | settings | changes))
 
 
 def of_kind(kind=Simulation):
-    return kind(make_model(), loss_fn, clients_of(), LOCAL)
+    return kind(small_model(), loss_fn, TWELVE, LOCAL)
 
 
 def open_run(plan, optimizer=torch.optim.SGD, directory=None, population=None, **options):
-    model = make_model()
-    stepping = optimizer(model.parameters(), **({"lr": 1.0} | options))
-    return Federated(plan, model, of_kind() if population is None else population, stepping, directory)
+    """Return a new run, or one that is resumed if there is no plan."""
+    model = small_model()
+    parts = model, population or of_kind(), optimizer(model.parameters(), **({"lr": 1.0} | options))
+    return Federated.resume(directory, *parts) if plan is None else Federated(plan, *parts, directory)
 
 
 def plain_fedavg(rounds, make_optimizer):
     """Federated averaging as in its paper, of all clients, without clipping or noise."""
-    model = make_model()
+    model = small_model()
     optimizer = make_optimizer(model.parameters())
     for _ in range(rounds):
         start = [parameter.detach().clone() for parameter in model.parameters()]
         moved = [torch.zeros_like(parameter) for parameter in start]
-        for content, target in clients_of():
-            client = make_model()
+        for content, target in TWELVE:
+            client = small_model()
             client.load_state_dict(model.state_dict())
             local = torch.optim.SGD(client.parameters(), lr=0.3)
             for part in (slice(0, 2), slice(2, 4), slice(0, 2)):
                 local.zero_grad()
-                nn.functional.mse_loss(client(content[part]), target[part]).backward()
+                nn.functional.cross_entropy(client(content[part]), target[part]).backward()
                 local.step()
             for total, first, last in zip(moved, start, client.parameters(), strict=True):
                 total += (last.detach() - first) / CLIENTS
@@ -143,12 +133,12 @@ def test_what_a_population_does_to_the_parameters_that_it_is_told_reaches_nobody
     plan = make_plan(noise=Gaussian(multiplier=0.0, non_private=True))
     with open_run(plan, population=of_kind(Writing)) as federated:
         federated.run()
-        for one, other in zip(federated.model.parameters(), make_model().parameters(), strict=True):
+        for one, other in zip(federated.model.parameters(), small_model().parameters(), strict=True):
             assert torch.equal(one, other)
 
 
 def test_masks_travel_as_the_numbers_that_they_are_drawn_from():
-    told, shapes = [], {name: tuple(parameter.shape) for name, parameter in make_model().named_parameters()}
+    told, shapes = [], {name: tuple(parameter.shape) for name, parameter in small_model().named_parameters()}
 
     class Recording(Simulation):
         def gather(self, round_, cohort):
@@ -185,20 +175,19 @@ def test_messages_of_clients_train_the_same_model_as_the_simulation():
 
 
 def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():
-    class Loose(Simulation):
-        def gather(self, told, cohort):
-            return super().gather(told, cohort) * 3.0
+    def loose(told, cohort):
+        return Simulation.gather(population, told, cohort) * 3.0
 
-    class Failing(Simulation):
-        def gather(self, told, cohort):
-            raise OSError(f"secret cohort {cohort.tolist()}")
+    def failing(told, cohort):
+        raise OSError(f"secret cohort {cohort.tolist()}")
 
-    class Telling(Simulation):
-        def gather(self, told, cohort):
-            raise InvalidArgumentError("client", f"secret cohort {cohort.tolist()}", "another")
+    def telling(told, cohort):
+        raise InvalidArgumentError("client", f"secret cohort {cohort.tolist()}", "another")
 
-    for kind, error in ((Loose, InvalidArgumentError), (Failing, StepError), (Telling, StepError)):
-        with open_run(make_plan(), population=of_kind(kind)) as federated:
+    for gather, error in ((loose, InvalidArgumentError), (failing, StepError), (telling, StepError)):
+        population = of_kind()
+        population.gather = gather
+        with open_run(make_plan(), population=population) as federated:
             with pytest.raises(error) as found:
                 federated.run()
             assert "secret" not in str(found.value).lower()
@@ -206,9 +195,9 @@ def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():
 
 
 def test_clients_that_train_other_parameters_are_refused_before_a_round():
-    other = torch.nn.Sequential(make_model())
+    other = torch.nn.Sequential(small_model())
     with pytest.raises(InvalidArgumentError, match="clients that train"):
-        open_run(make_plan(), population=Simulation(other, loss_fn, clients_of(), LOCAL))
+        open_run(make_plan(), population=Simulation(other, loss_fn, TWELVE, LOCAL))
 
 
 def test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns():
@@ -221,7 +210,7 @@ def test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns():
                 tensor += 1e3
             return found
 
-    before, moved = make_model(), []
+    before, moved = small_model(), []
     with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.9)), population=Dense()) as federated:
         for _ in federated:
             masks = federated._state.masks
@@ -257,28 +246,19 @@ def test_the_statement_says_who_is_trusted():
     ],
 )
 def test_plans_that_need_more_than_updates_are_refused(changes, named):
-    settings = {"examples": CLIENTS, "unit": "one user", "sampling": Poisson(5), "steps": 2, "delta": 1e-2}
-    settings |= {"clipping": Flat(0.2), "noise": Gaussian(multiplier=1.0)}
     with pytest.raises(InvalidArgumentError, match=named):
-        open_run(privet.Plan(**(settings | changes)))
+        open_run(make_plan(**changes))
 
 
 def test_a_run_resumes_where_it_was_left_and_only_with_the_same_local_steps(tmp_path):
     plan = make_plan(steps=6, clipping=AdaptiveQuantile(Flat(0.2)))
-    federated = open_run(plan, directory=tmp_path / "run")
-    rounds = iter(federated)
-    for _ in range(2):
-        next(rounds)
-    rounds.close()
-    federated.close()
-    model = make_model()
-    others = Simulation(model, loss_fn, clients_of(), LocalSteps(learning_rate=0.3, steps=4, batch_size=2))
+    federated = stop_after(open_run(plan, directory=tmp_path / "run"), 2)
+    others = Simulation(small_model(), loss_fn, TWELVE, LocalSteps(learning_rate=0.3, steps=4, batch_size=2))
     with pytest.raises(LedgerError, match="other parts"):
-        Federated.resume(tmp_path / "run", model, others, torch.optim.SGD(model.parameters(), lr=1.0))
-    same = Simulation(model, loss_fn, clients_of(), LOCAL)
-    with Federated.resume(tmp_path / "run", model, same, torch.optim.SGD(model.parameters(), lr=1.0)) as again:
+        open_run(None, directory=tmp_path / "run", population=others)
+    with open_run(None, directory=tmp_path / "run") as again:
         assert again.steps_spent == 2
-        for one, other in zip(model.parameters(), federated.model.parameters(), strict=True):
+        for one, other in zip(again.model.parameters(), federated.model.parameters(), strict=True):
             assert torch.equal(one, other)
         assert [step.number for step in again] == [3, 4, 5, 6]
         assert again.epsilon() == plan.epsilon()
@@ -296,27 +276,10 @@ def test_a_run_that_is_killed_within_a_round_has_paid_for_it(tmp_path):
         open_run(make_plan(steps=6), directory=tmp_path / "run", population=of_kind(Killed)).run()
         os._exit(1)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    model = make_model()
-    population = Simulation(model, loss_fn, clients_of(), LOCAL)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with Federated.resume(tmp_path / "run", model, population, optimizer) as federated:
+    with open_run(None, directory=tmp_path / "run") as federated:
         assert federated.steps_spent >= 3
         assert federated.epsilon() >= federated.plan.epsilon(steps=3)
         held = [step.number for step in federated]
         assert held == [*range(7 - len(held), 7)]
         assert len(held) <= 3
         assert federated.epsilon() == federated.plan.epsilon()
-
-
-def test_a_round_without_clients_is_a_round_like_any_other():
-    sizes = []
-
-    class Counting(Simulation):
-        def gather(self, told, cohort):
-            sizes.append(len(cohort))
-            return super().gather(told, cohort)
-
-    with open_run(make_plan(sampling=Poisson(batch_size=1), steps=40), population=of_kind(Counting)) as federated:
-        federated.run()
-        assert federated.steps_spent == 40
-    assert 0 in sizes  # (1 − 1/12)¹² of the rounds, on average

@@ -1,25 +1,24 @@
 """A pool of processes gathers what the simulation gathers, and a round whose process dies is spent without a sum."""
 
+import itertools
 import os
 import signal
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from test_simulation import clients_of, loss_fn, small_model, told_by
+from torch.nn.utils import parameters_to_vector
 
 import privet
 from privet.clipping import Flat, Layerwise
 from privet.errors import InvalidArgumentError
-from privet.federated import Federated, LocalSteps, ProcessPool, Round, Simulation
+from privet.federated import Federated, LocalSteps, ProcessPool, Simulation
 from privet.training.loop import StepError
 
 LOCAL = LocalSteps(learning_rate=0.2, steps=3, batch_size=2)
-
-
-def loss_fn(model, batch):
-    return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
 
 def kill_the_second_process(model, batch):
@@ -32,37 +31,25 @@ def kill_the_second_process(model, batch):
 PARENT = os.getpid()
 
 
-def clients_of(number=9, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return [(torch.randn(4, 3, generator=generator), torch.randint(2, (4,), generator=generator)) for _ in range(number)]
+NINE = clients_of((4,) * 9)
 
 
-def simulated(clients=None, loss=loss_fn):
-    torch.manual_seed(1)
-    model = nn.Linear(3, 3)
-    return model, Simulation(model, loss, clients or clients_of(), LOCAL)
+def simulated(clients=NINE, loss=loss_fn):
+    model = small_model()
+    return model, Simulation(model, loss, clients, LOCAL)
 
 
-def told_by(model, rule, masks=None):
-    return Round(4, {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, rule, masks)
-
-
-@pytest.mark.parametrize("cohort", [[], [7], [8, 0, 3, 5, 1]], ids=len)
-@pytest.mark.parametrize("rule", [Flat(0.3), Layerwise(Flat(0.2))], ids=str)
-def test_the_sum_is_that_of_one_process(rule, cohort):
+def test_the_sums_are_those_of_one_process():
     model, simulation = simulated()
-    masks = {
-        "weight": torch.rand(3, 3, generator=torch.Generator().manual_seed(3)) > 0.4,
-        "bias": torch.ones(3, dtype=torch.bool),
-    }
-    told, drawn = told_by(model, rule, masks), np.array(cohort, dtype=np.int64)
-    expected = simulation.gather(told, drawn)
+    masks = {name: torch.rand(parameter.shape) > 0.4 for name, parameter in model.named_parameters()}
     with ProcessPool(simulation, processes=2) as pool:
-        found = pool.gather(told, drawn)
         assert (pool.clients, pool.privacy_unit, pool.program) == (9, "one user", simulation.program)
-    assert (found.sensitivity, found.noise_scales) == (expected.sensitivity, expected.noise_scales)
-    for name, tensor in expected.tensors.items():
-        assert torch.allclose(found.tensors[name], tensor, rtol=0, atol=1e-6), name
+        for rule, cohort in itertools.product((Flat(0.3), Layerwise(Flat(0.2))), ([], [7], [8, 0, 3, 5, 1])):
+            told, drawn = replace(told_by(model, rule), masks=masks), np.array(cohort, dtype=np.int64)
+            found, expected = pool.gather(told, drawn), simulation.gather(told, drawn)
+            assert (found.sensitivity, found.noise_scales) == (expected.sensitivity, expected.noise_scales)
+            for name, tensor in expected.tensors.items():
+                assert torch.allclose(found.tensors[name], tensor, rtol=0, atol=1e-6), name
 
 
 def federated(population, model):
@@ -79,15 +66,13 @@ def test_a_run_takes_the_steps_of_one_process():
         model, simulation = simulated()
         with ProcessPool(simulation, processes or 1) as pool, federated(simulation if processes is None else pool, model) as run:
             run.run()
-        ended.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+        ended.append(parameters_to_vector(model.parameters()).detach())
     assert torch.allclose(*ended, rtol=0, atol=1e-5)
-    torch.manual_seed(1)
-    start = torch.cat([parameter.detach().flatten() for parameter in nn.Linear(3, 3).parameters()])
-    assert not torch.allclose(ended[0], start, atol=1e-2)
+    assert not torch.allclose(ended[0], parameters_to_vector(small_model().parameters()).detach(), atol=1e-2)
 
 
 def test_a_round_whose_process_is_killed_is_spent_and_tells_no_client():
-    clients = [*clients_of(), (torch.zeros(4, 3), torch.full((4,), 2))]
+    clients = [*NINE, (torch.zeros(4, 4), torch.full((4,), 2))]
     model, simulation = simulated(clients, kill_the_second_process)
     with ProcessPool(simulation, processes=2) as pool, federated(pool, model) as run:
         before = [parameter.detach().clone() for parameter in model.parameters()]

@@ -57,18 +57,14 @@ def distance(one, other):
 
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_no_client_moves_the_sum_further_than_the_sensitivity(rule, masks, weighted):
+def test_no_client_moves_the_sum_further_than_the_sensitivity(rule, masks):
     told, moved = round_of(rule, masks), []
     for scale in (1e-3, 0.2, 0.5, 3.0, 1e6, 1e20, math.inf, math.nan):
         deltas = deltas_of(4)
         for tensor in deltas.values():
             tensor[2] *= scale
-        weights = torch.tensor([0.5, 1.0, 7.0, 0.1]) if weighted else None
-        whole = contribution(deltas, told, weights)
-        rest = [0, 1, 3]
-        without = contribution({n: t[rest] for n, t in deltas.items()}, told, weights[rest] if weighted else None)
-        moved.append(distance(whole, without))
+        without = contribution({name: tensor[[0, 1, 3]] for name, tensor in deltas.items()}, told)
+        moved.append(distance(contribution(deltas, told), without))
     assert all(found <= told.rule.sensitivity * (1 + 1e-6) for found in moved), moved
     # The bound is attained: neither the rule nor its noise scales are looser than they need to be.
     assert max(moved) > LEAST.get(rule, 0.95) * told.rule.sensitivity
@@ -96,7 +92,7 @@ def test_weights_scale_clipped_updates_and_are_at_most_one():
 
 @pytest.mark.parametrize("masks", MASKS)
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("weight", [0.0, 0.25, 0.9, 1.0])
+@pytest.mark.parametrize("weight", [0.0, 0.25, 7.0])
 def test_a_client_of_weight_w_moves_the_updates_by_at_most_w_times_the_sensitivity(rule, masks, weight):
     told, moved = round_of(rule, masks), []
     for scale in (1e-3, 0.5, 3.0, 1e6, 1e20):
@@ -106,8 +102,8 @@ def test_a_client_of_weight_w_moves_the_updates_by_at_most_w_times_the_sensitivi
         whole = contribution(deltas, told, [1.0, weight, 0.3])
         without = contribution({name: tensor[[0, 2]] for name, tensor in deltas.items()}, told, [1.0, 0.3])
         moved.append(distance(*(replace(each, tensors={n: each.tensors[n] for n in SHAPES}) for each in (whole, without))))
-    assert max(moved) <= weight * told.rule.sensitivity * (1 + 1e-6) + 1e-7
-    assert max(moved) >= 0.9 * LEAST.get(rule, 0.9) * weight * told.rule.sensitivity
+    assert max(moved) <= min(weight, 1.0) * told.rule.sensitivity * (1 + 1e-6) + 1e-7
+    assert max(moved) >= 0.9 * LEAST.get(rule, 0.9) * min(weight, 1.0) * told.rule.sensitivity
 
 
 def test_statistics_are_not_weighted():

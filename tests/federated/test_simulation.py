@@ -41,7 +41,6 @@ def gathered(simulation, told, cohort):
 
 
 def reference(model, client, local):
-    """One client's pseudo-gradient by torch's own SGD on the module itself."""
     content, labels = client
     start = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer = torch.optim.SGD(model.parameters(), lr=local.learning_rate)
@@ -147,23 +146,11 @@ def test_clients_of_another_structure_contribute_zero_and_the_first_is_refused()
         Simulation(model, loss_fn, users, LOCAL["whole"])
 
 
-@pytest.mark.parametrize("vectorise", [True, False])
-def test_a_client_changes_no_update_but_its_own(vectorise):
-    model, clients, local = small_model(), clients_of((4, 4, 4, 4)), LOCAL["FedAvg"]
-    told = told_by(model, Flat(0.05))
-    other = [*clients[:2], (1e6 * torch.ones(4, 4), clients[2][1]), clients[3]]
-    one, changed = (
-        gathered(Simulation(model, loss_fn, held, local, vectorise=vectorise), told, range(4)) for held in (clients, other)
-    )
-    moved = torch.cat([(one[name] - changed[name]).flatten() for name in one]).norm()
-    assert 0 < moved <= 2 * 0.05
-
-
-@pytest.mark.parametrize("examples", [1, 300])
+@pytest.mark.parametrize("examples", [1, 60])
 @pytest.mark.parametrize("vectorise", [True, False])
 def test_all_examples_of_a_client_together_move_the_sum_by_at_most_the_sensitivity(examples, vectorise):
-    model, others, local = small_model(), clients_of((4, 4, 2)), LocalSteps(learning_rate=0.5, steps=20, batch_size=50)
-    told, held = told_by(model, Flat(0.05)), [*others, *clients_of((examples,), seed=9)]
+    model, others, local = small_model(), clients_of((4, 4, 2)), LocalSteps(learning_rate=0.5, steps=8, batch_size=20)
+    told, held = told_by(model, Flat(0.05)), [*others, *((1e3 * x, y) for x, y in clients_of((examples,), seed=9))]
     simulation = Simulation(model, loss_fn, held, local, vectorise=vectorise)
     whole, without = (gathered(simulation, told, cohort) for cohort in (range(4), range(3)))
     moved = torch.cat([(whole[name] - without[name]).flatten() for name in whole]).norm()
@@ -196,19 +183,6 @@ def test_a_list_of_clients_that_changes_between_rounds_changes_no_client():
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_buffers_that_training_changes_reach_no_other_client():
-    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
-    before = {name: each.clone() for name, each in model.named_buffers()}
-    clients = clients_of((4, 4, 4))
-    simulation = Simulation(model, loss_fn, clients, LOCAL["FedAvg"])
-    assert not simulation.vectorised
-    alone = gathered(simulation, told_by(model), [2])
-    together, rest = (gathered(simulation, told_by(model), cohort) for cohort in ([0, 1, 2], [0, 1]))
-    for name, tensor in alone.items():
-        torch.testing.assert_close(together[name] - rest[name], tensor, rtol=1e-3, atol=1e-5)
-    assert all(torch.equal(each, before[name]) for name, each in model.named_buffers())
-
-
 class Normalising(nn.Module):
     """Divides its input by the largest value that it has seen, and adds rows of a table."""
 
@@ -226,7 +200,6 @@ class Normalising(nn.Module):
 
 
 def with_rows(*rows):
-    """Clients with one large value, and a row of the table each."""
     clients = clients_of((4,) * len(rows))
     for x, _ in clients:
         x[0] *= 100
@@ -279,16 +252,25 @@ class Remembering(nn.Module):
         return self.head(mixed)
 
 
-@pytest.mark.parametrize("vectorise", [True, False])
-def test_what_a_model_remembers_of_a_client_reaches_no_other(vectorise):
+def batch_norm():
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("make", "at_once", "vectorise"), [(Remembering, 1, True), (Remembering, 1, False), (batch_norm, 8, None)]
+)
+def test_what_a_model_remembers_of_a_client_reaches_no_other(make, at_once, vectorise):
     torch.manual_seed(3)
-    model = Remembering()
-    simulation = Simulation(model, loss_fn, clients_of((4, 4, 4)), LOCAL["whole"], at_once=1, vectorise=vectorise)
+    model = make()
+    before = {name: each.clone() for name, each in model.named_buffers()}
+    simulation = Simulation(model, loss_fn, clients_of((4, 4, 4)), LOCAL["FedAvg"], at_once=at_once, vectorise=vectorise)
+    assert simulation.vectorised == bool(vectorise)
     alone = gathered(simulation, told_by(model), [2])
     together, rest = (gathered(simulation, told_by(model), cohort) for cohort in ([0, 1, 2], [0, 1]))
     for name, tensor in alone.items():
         torch.testing.assert_close(together[name] - rest[name], tensor, rtol=1e-3, atol=1e-5)
-    assert not model.seen.any()
+    assert all(torch.equal(each, before[name]) for name, each in model.named_buffers())
+    assert not getattr(model, "seen", torch.zeros(1)).any()
 
 
 def test_modules_without_batching_rules_train_one_client_after_another():

@@ -37,7 +37,7 @@ MUTANTS = [
     Mutant("coordinates that are dropped get what a population returns", "_check_sum", "expected.noise_scales, expected.support",
            "expected.noise_scales, None", RUNS("test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns")),
     Mutant("what a model remembers of clients together stays", "Simulation._together",
-           "self._guard.isolate(), ", "", CLIENTS("test_what_a_model_remembers_of_a_client_reaches_no_other[True]")),
+           "self._guard.isolate(), ", "", CLIENTS("test_what_a_model_remembers_of_a_client_reaches_no_other[Remembering-1-True]")),
     Mutant("buffers begin anew in each local step of clients together", "Simulation._transformed", "buffers.update(after)",
            "pass", CLIENTS("test_buffers_live_through_the_local_steps_of_a_client_together_and_one_by_one")),
     Mutant("clients write to the server's parameters", "Simulation._gradient",

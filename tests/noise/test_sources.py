@@ -11,7 +11,6 @@ EVERY = pytest.mark.parametrize("kind", SOURCES.values(), ids=SOURCES)
 
 
 def correlation(first, second):
-    """Return the p-value of two independent standard normal samples having this correlation."""
     return 2 * stats.norm.sf(abs(float(np.dot(first, second))) / math.sqrt(len(first)))
 
 

@@ -43,48 +43,6 @@ def test_it_is_the_published_algorithm_step_by_step(deviation):
         assert weight.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_constant_deviation_subtracts_the_variance_itself():
-    """As printed: max(v̂ − Φ, γ′), with nothing left of the moving average's start."""
-    weight = nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = AdamBC([weight], 0.1, noise_deviation=0.6)
-    for step in range(1, 4):
-        weight.grad = torch.tensor([1.0], dtype=torch.float64)
-        optimizer.step()
-        assert weight.item() == pytest.approx(-0.1 * step / math.sqrt(1 - 0.36), rel=1e-9)
-
-
-def test_without_noise_it_is_adam():
-    mine, theirs = (nn.Parameter(torch.zeros(7, dtype=torch.float64)) for _ in range(2))
-    pair = AdamBC([mine], 0.03, noise_deviation=0.0, floor=1e-300), torch.optim.Adam([theirs], 0.03, eps=0.0)
-    for _ in range(20):
-        mine.grad = torch.randn(7, dtype=torch.float64)
-        theirs.grad = mine.grad.clone()
-        for optimizer in pair:
-            optimizer.step()
-    torch.testing.assert_close(mine.detach(), theirs.detach(), rtol=1e-10, atol=0)
-
-
-def test_the_bias_is_removed():
-    """Gradients of mean 0.3 under noise of deviation 2: the squares average to 4.09, the corrected moment to 0.09."""
-    width, deviation, true, steps = 20_000, 2.0, 0.3, 300
-
-    def off():
-        weight = nn.Parameter(torch.zeros(width, dtype=torch.float64))
-        optimizer = AdamBC([weight], 1e-3, noise_deviation=deviation, betas=(0.9, 0.99))
-        for _ in range(steps):
-            weight.grad = true + deviation * torch.randn(width, dtype=torch.float64)
-            optimizer.step()
-        state = optimizer.state[weight]
-        plain = (state["square"] / (1 - 0.99**steps)).mean().item()
-        corrected = ((state["square"] - state["noise"]) / (1 - 0.99**steps)).mean().item()
-        # Standard deviation of an exponential average of squares, over all coordinates.
-        error = math.sqrt((2 * deviation**4 + 4 * deviation**2 * true**2) * (1 - 0.99) / (1 + 0.99) / width)
-        assert plain > 4
-        return abs(corrected - true**2) / error
-
-    assert off() < 6 or off() < 6
-
-
 def test_groups_have_their_own_noise_and_state_survives():
     weights = [nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
 

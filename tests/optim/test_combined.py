@@ -1,6 +1,7 @@
 """Several optimizers are one: they step, save, schedule and are checked as they would be alone."""
 
 import copy
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import stop_after
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.optim import AdamBC, Combined
 
@@ -21,14 +23,13 @@ needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this v
 BOTH = pytest.mark.parametrize("matrix", ["sgd", pytest.param("muon", marks=needs_muon)])
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(3)
-        self.first, self.last = nn.Linear(5, 4), nn.Linear(4, 3)
+def net():
+    torch.manual_seed(3)
+    return nn.Sequential(OrderedDict(first=nn.Linear(5, 4), tanh=nn.Tanh(), last=nn.Linear(4, 3)))
 
-    def forward(self, x):
-        return self.last(torch.tanh(self.first(x))).square().sum(1)
+
+def loss_fn(model, batch):
+    return model(batch[0]).square().sum(1)
 
 
 def optimizers(model, matrix="sgd"):
@@ -46,10 +47,10 @@ def plan(multiplier=1.2, **options):
 
 
 def started(directory=None, matrix="sgd", resume=False, the_plan=None, make=Combined, **options):
-    model = Net()
+    model = net()
     optimizer = make(*optimizers(model, matrix))
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
-    given = (model, lambda m, b: m(b[0]), optimizer, DATA)
+    given = (model, loss_fn, optimizer, DATA)
     if resume:
         return privet.Training.resume(directory, *given, scheduler=scheduler)
     return privet.Training(the_plan or plan(), *given, directory, scheduler=scheduler, **options)
@@ -63,25 +64,21 @@ def flat(model):
 def test_together_they_step_as_each_alone(matrix):
     training = started(matrix=matrix, the_plan=plan(multiplier=0.0))
     training.run()
-    alone = Net()
+    alone = net()
     each = optimizers(alone, matrix)
     schedulers = [torch.optim.lr_scheduler.CosineAnnealingLR(one, STEPS) for one in each]
-    hosted = privet.Training(plan(multiplier=0.0), alone, lambda m, b: m(b[0]), Combined(*each), DATA)
+    hosted = privet.Training(plan(multiplier=0.0), alone, loss_fn, Combined(*each), DATA)
     for _ in hosted.releases():
         for one in (*each, *schedulers):
             one.step()
     torch.testing.assert_close(flat(training.model), flat(alone), rtol=1e-6, atol=1e-7)
-    assert not torch.equal(flat(alone), flat(Net()))
+    assert not torch.equal(flat(alone), flat(net()))
     assert all(group["lr"] < 1e-9 for group in training.optimizer.param_groups)
 
 
 @BOTH
 def test_a_resumed_run_restores_every_optimizer_and_goes_on_with_the_schedule(tmp_path, matrix):
-    first = started(tmp_path, matrix)
-    for step in first:
-        if step.number == 5:
-            break
-    first.close()
+    first = stop_after(started(tmp_path, matrix), 5)
     again = started(tmp_path, matrix, resume=True)
     assert str(first.optimizer.state_dict()) == str(again.optimizer.state_dict())
     assert [group["lr"] for group in again.optimizer.param_groups] == [group["lr"] for group in first.optimizer.param_groups]
@@ -107,25 +104,25 @@ def _sgd(other):
 
 
 def test_earlier_steps_of_one_of_them_are_refused():
-    model = Net()
+    model = net()
     one, other = optimizers(model)
     model(DATA.tensors[0]).sum().backward()
     other.step()
     model.zero_grad()
     with pytest.raises(InvalidArgumentError, match=r"state from earlier steps.*first\.bias"):
-        privet.Training(plan(), model, lambda m, b: m(b[0]), Combined(one, other), DATA)
+        privet.Training(plan(), model, loss_fn, Combined(one, other), DATA)
 
 
 def test_a_parameter_that_nobody_has_or_two_have_is_refused():
-    model = Net()
+    model = net()
     one, other = optimizers(model)
     with pytest.raises(InvalidArgumentError, match="disjoint"):
         Combined(one, torch.optim.SGD(model.parameters(), lr=0.1))
     part = torch.optim.SGD([model.first.bias], lr=0.1)
     with pytest.raises(InvalidArgumentError, match=r"without last\.bias"):
-        privet.Training(plan(), model, lambda m, b: m(b[0]), Combined(one, part), DATA)
+        privet.Training(plan(), model, loss_fn, Combined(one, part), DATA)
     with pytest.raises(InvalidArgumentError, match=r"privet\.optim\.Combined"):
-        privet.Training(plan(), model, lambda m, b: m(b[0]), [one, other], DATA)
+        privet.Training(plan(), model, loss_fn, [one, other], DATA)
 
 
 @pytest.mark.parametrize("given", [[], [torch.optim.SGD([nn.Parameter(torch.zeros(1))])], [[], []]])
@@ -135,7 +132,7 @@ def test_what_cannot_be_combined_is_refused(given):
 
 
 def test_groups_and_states_are_those_of_the_optimizers():
-    optimizer = Combined(*optimizers(Net()))
+    optimizer = Combined(*optimizers(net()))
     with pytest.raises(InvalidArgumentError, match="before they are combined"):
         optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
     with pytest.raises(ValueError, match="1 optimizers for 2"):
@@ -144,10 +141,10 @@ def test_groups_and_states_are_those_of_the_optimizers():
 
 def test_an_optimizer_that_knows_its_noise_is_checked_over_its_own_parameters():
     def train(deviation):
-        model = Net()
+        model = net()
         rest = torch.optim.SGD(model.last.parameters(), lr=0.1)
         informed = AdamBC(model.first.parameters(), lr=0.01, noise_deviation=deviation)
-        privet.Training(plan(), model, lambda m, b: m(b[0]), Combined(rest, informed), DATA).run()
+        privet.Training(plan(), model, loss_fn, Combined(rest, informed), DATA).run()
 
     train(plan().gradient_deviations().tolist())
     with pytest.raises(InvalidArgumentError, match=r"noise_deviation is 7\.0"):
@@ -155,11 +152,11 @@ def test_an_optimizer_that_knows_its_noise_is_checked_over_its_own_parameters():
 
 
 def test_a_closure_is_called_once_as_hosts_expect():
-    model, calls = Net(), []
+    model, calls = net(), []
 
     def closure():
         calls.append(torch.is_grad_enabled())
-        loss = model(DATA.tensors[0]).sum()
+        loss = loss_fn(model, DATA.tensors).sum()
         loss.backward()
         return loss
 
@@ -172,7 +169,7 @@ def test_a_closure_is_called_once_as_hosts_expect():
 
 
 def test_a_copy_steps_parameters_of_its_own():
-    model = Net()
+    model = net()
     twin, optimizer = copy.deepcopy((model, Combined(*optimizers(model))))
     twin(DATA.tensors[0]).sum().backward()
     optimizer.step()

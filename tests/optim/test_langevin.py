@@ -184,24 +184,6 @@ def test_the_predictive_mean_is_over_the_samples_and_leaves_the_parameters():
     assert torch.equal(weight.detach(), torch.full((2,), 4.0))
 
 
-def test_heavy_ball_is_langevin_with_inertia(holds_twice):
-    """On a quadratic with curvature 1, momentum c and noise of diffusion D end near variance D/(1−c)/2."""
-    width, momentum, diffusion, rate, steps = 3000, 0.6, 0.5, 0.01, 400
-
-    def experiment():
-        weight = nn.Parameter(torch.zeros(width, dtype=torch.float64))
-        sgd = torch.optim.SGD([weight], lr=rate, momentum=momentum)
-        for _ in range(steps):
-            weight.grad = weight.detach() + math.sqrt(diffusion / rate) * torch.randn(width, dtype=torch.float64)
-            sgd.step()
-        heat = diffusion / (1 - momentum) / 2
-        ratio = weight.detach().square().sum().item() / heat
-        # Finite steps and time change the variance by less than 2 %.
-        return {"variance": max(two_sided(stats.chi2.cdf(ratio / scale, width)) for scale in (0.98, 1.0, 1.02))}
-
-    holds_twice(experiment)
-
-
 @pytest.mark.parametrize(("changes", "says"), [
     ({"clipping": privet.clipping.Layerwise((privet.clipping.Flat(BOUND / 2), privet.clipping.Flat(BOUND * 0.75**0.5)),
                                             by="parameter", noise="per group")}, "noise.multiplier"),

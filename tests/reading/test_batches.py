@@ -62,8 +62,6 @@ def test_the_structure_and_the_shapes_of_an_example_are_its_group():
 
 
 class Deceiving:
-    """Objects that all compare equal."""
-
     def __eq__(self, other):
         return True
 
@@ -130,8 +128,6 @@ def test_interrupts_propagate():
 
 
 class Centred(BatchDataset):
-    """Subtracts the mean over the requested entries."""
-
     def __len__(self):
         return 4
 

@@ -43,8 +43,6 @@ class Listed(Dataset):
 
 
 class Noisy(Listed):
-    """Adds random numbers from all three generators."""
-
     def __getitem__(self, index):
         return super().__getitem__(index), torch.rand(2), random.random(), np.random.rand()
 

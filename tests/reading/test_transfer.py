@@ -35,10 +35,6 @@ def test_groups_of_every_kind_arrive():
                 assert np.array_equal(mine, theirs)
 
 
-def test_an_empty_list_of_groups_is_transferred():
-    assert pack([]).unpack() == []
-
-
 Point = collections.namedtuple("Point", "x y")
 Local = collections.namedtuple("Pair", "x y")  # not found by its name, like one that is defined in a function
 

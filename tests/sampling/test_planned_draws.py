@@ -2,15 +2,14 @@
 
 import json
 import math
-from itertools import islice
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import TensorDataset
 
+import one_layer
 import privet
+from one_layer import N, participants, resume
 from privet._utils.registry import kinds_of
 from privet.errors import InvalidArgumentError
 from privet.sampling import (
@@ -26,52 +25,16 @@ from privet.sampling import (
     TruncatedPoisson,
 )
 
-N, RATE, BOUND = 60, 0.31, 0.7
+UNIT_VECTORS = torch.eye(N)
 
 
-def plan(sampling, steps=20, multiplier=0.0, examples=N, **options):
+def plan(sampling, steps=20, multiplier=0.0, **options):
     adjacency = "replace-one" if isinstance(sampling, FixedSize | Shuffle) else "add-remove"
-    return privet.Plan(
-        examples=examples,
-        sampling=sampling,
-        steps=steps,
-        clipping=privet.clipping.Flat(BOUND),
-        delta=1e-5,
-        noise=privet.noise.Gaussian(multiplier, non_private=multiplier == 0),
-        **{"adjacency": adjacency, **options},
-    )
+    return one_layer.plan(steps=steps, multiplier=multiplier, sampling=sampling, **{"adjacency": adjacency, **options})
 
 
-class Weights(nn.Module):
-    """Loss ⟨w, x⟩: an example's gradient is the example itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(N))
-
-    def forward(self, x):
-        return (x * self.w).sum(1)
-
-
-def setup(the_plan, directory=None, resume=False, **options):
-    """A training on the unit vectors: what a step releases shows who took part in it."""
-    model = Weights()
-    arguments = (model, lambda m, batch: m(batch[0]), torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(torch.eye(N)))
-    if resume:
-        return privet.Training.resume(directory, *arguments, **options)
-    return privet.Training(the_plan, *arguments, directory, **options)
-
-
-def participants(training, steps=None):
-    """Who took part in each of the next steps, read from the parameters."""
-    found, before = {}, training.model.w.detach().clone()
-    for step in islice(training, steps):
-        now = training.model.w.detach().clone()
-        sums = (before - now) / RATE * training.plan.divisor / BOUND
-        assert torch.allclose(sums, sums.round(), atol=1e-3)
-        found[step.number] = sums.round()
-        before = now
-    return found
+def setup(the_plan, directory=None, **options):
+    return one_layer.setup(the_plan, UNIT_VECTORS, directory, **options)
 
 
 SCHEMES_HERE = [
@@ -126,7 +89,7 @@ def test_another_loop_continues_the_epoch_and_another_process_counts_it_as_spent
     first = participants(training, stop)
     rest = participants(training, 6)  # the same run, another loop
     training.close()
-    again = setup(None, tmp_path, resume=True, reading=privet.Reading(workers=workers))
+    again = resume(tmp_path, UNIT_VECTORS, reading=privet.Reading(workers=workers))
     last = participants(again)
     assert again.steps_spent == 20
     assert json.loads((tmp_path / "status.json").read_text(encoding="utf-8"))["state"] == "trained"
@@ -145,7 +108,7 @@ def test_nothing_is_left_to_resume_when_the_last_epoch_is_interrupted(tmp_path):
     participants(training, 17)
     assert training.steps_spent == 17
     training.close()
-    again = setup(None, tmp_path, resume=True)
+    again = resume(tmp_path, UNIT_VECTORS)
     assert participants(again) == {}
     assert (again.steps_spent, again.steps_left) == (20, 0)
     assert participants(again) == {}

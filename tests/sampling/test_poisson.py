@@ -57,10 +57,6 @@ def test_tiny_rates_give_empty_draws(holds_twice):
     holds_twice(experiment)
 
 
-def test_the_full_batch_takes_every_example():
-    assert next(Poisson(25).draws(25, Keystream().words)).tolist() == list(range(25))
-
-
 def test_the_first_word_decides_the_size():
     def words(first):
         stream = iter([np.array([first], dtype=np.uint64)])

@@ -19,10 +19,6 @@ def parameters(*shapes):
     return {f"p{number}": torch.zeros(shape) for number, shape in enumerate(shapes)}
 
 
-def dropped(masks):
-    return 0 if masks is None else sum(int((~mask).sum()) for mask in masks.values())
-
-
 @KINDS
 def test_the_rate_grows_evenly_from_none_to_the_last(kind):
     made = kind(final_rate=0.9)
@@ -64,24 +60,6 @@ def test_bad_settings_are_refused_by_name(kind, name):
             kind(**{"final_rate": 0.5, name: value})
 
 
-def test_random_masks_hold_for_their_block_and_depend_on_nothing_that_was_released():
-    named = parameters((8, 9), (8,), ())
-    times = Timetable(2, Fraction(6), 12)
-    made = MaskState(Random(0.9, 2, seed=5), times, named)
-    seen = []
-    for step in range(1, 13):
-        masks = made.at(step)
-        assert dropped(masks) == round(0.9 * times.block(step) / 3 * 81)
-        assert masks is made.at(step)
-        made.apply({name: torch.randn_like(tensor) for name, tensor in named.items()})
-        seen.append(masks)
-    assert [seen[step] is seen[step - 1] for step in range(1, 12)] == [step % 3 != 0 for step in range(1, 12)]
-    again = MaskState(Random(0.9, 2, seed=5), times, named)
-    for step in (12, 5, 8):  # whatever was asked before
-        assert all(torch.equal(mask, seen[step - 1][name]) for name, mask in again.at(step).items())
-    assert not made.state_dict()["sums"]
-
-
 def test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block():
     named, released = parameters((4, 5), (6,)), []
     made = MaskState(Ranked(0.8), Timetable(1, Fraction(4), 12), named)
@@ -99,30 +77,6 @@ def test_ranked_masks_leave_out_what_was_small_on_average_in_the_last_block():
             assert torch.equal(torch.cat([mask.flatten() for mask in masks.values()]), expected)
         released.append({name: torch.randn(tensor.shape, generator=generator) for name, tensor in named.items()})
         made.apply(released[-1])
-
-
-@pytest.mark.parametrize("stop", [1, 2, 3, 6, 11])
-@KINDS
-def test_restored_masks_continue_identically(kind, stop, tmp_path):
-    named, times = parameters((4, 5), (6,)), Timetable(1, Fraction(3), 12)
-    released = [{name: torch.randn(tensor.shape) for name, tensor in named.items()} for _ in range(12)]
-
-    def run(masks, steps):
-        found = []
-        for step in steps:
-            found.append(masks.at(step))
-            masks.apply(released[step - 1])
-        return found
-
-    first = MaskState(kind(0.8), times, named)
-    expected = run(MaskState(kind(0.8), times, named), range(1, 13))
-    run(first, range(1, stop + 1))
-    torch.save(first.state_dict(), tmp_path / "state.pt")
-    second = MaskState(kind(0.8), times, named)
-    second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    for one, other in zip(run(second, range(stop + 1, 13)), expected[stop:], strict=True):
-        assert (one is None) == (other is None)
-        assert one is None or all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_a_block_that_was_lost_in_a_crash_leaves_the_last_ranking():

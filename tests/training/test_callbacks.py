@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from one_layer import BOUND, D, N, Probe, linear_loss, plan, resume, setup
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, D, N, Probe, linear_loss, plan, resume, setup
 from privet.clipping import AdaptiveQuantile, Flat
 from privet.errors import InvalidArgumentError, PrivetWarning
 from privet.ledger import read_history
@@ -21,8 +21,6 @@ DATA = torch.randn(N, D)
 
 
 class Diary(privet.Callback):
-    """Writes down what it is told."""
-
     def __init__(self):
         self.steps, self.events = [], []
 
@@ -50,11 +48,13 @@ def metrics(directory):
 
 
 def test_everything_is_told_in_order(tmp_path):
-    diary = Diary()
-    started(tmp_path, every=2, steps=3).run(callbacks=[diary])
+    training, diary, after = started(tmp_path, every=2, steps=3), Diary(), Diary()
+    training.run(callbacks=[diary])
     assert diary.events == [
         ("step", 1), ("step", 2), ("checkpoint", 2), ("step", 3), ("checkpoint", 3), ("end", 3),
     ]  # fmt: skip
+    training.run(callbacks=[after])  # no steps are left
+    assert after.events == [("end", None)]
 
 
 def test_a_loop_that_is_left_ends_with_a_checkpoint(tmp_path):
@@ -64,13 +64,6 @@ def test_a_loop_that_is_left_ends_with_a_checkpoint(tmp_path):
             break
     gc.collect()
     assert diary.events == [("step", 1), ("step", 2), ("checkpoint", 2), ("end", 2)]
-
-
-def test_a_loop_without_steps_ends_too():
-    training, diary = started(steps=1), Diary()
-    training.run()
-    training.run(callbacks=[diary])
-    assert diary.events == [("end", None)]
 
 
 def test_a_step_tells_public_and_released_values_only():
@@ -110,16 +103,14 @@ def test_the_statistics_of_a_step_are_those_that_it_released():
 
 @pytest.mark.parametrize("event", ["on_step", "on_checkpoint", "on_end"])
 def test_an_exception_ends_the_loop_and_loses_nothing(event, tmp_path):
-    class Failing(privet.Callback):
-        pass
-
-    def fail(self, step, *_):
+    def fail(*_):
         raise RuntimeError("of a callback")
 
-    setattr(Failing, event, fail)
+    failing = privet.Callback()
+    setattr(failing, event, fail)
     training, diary = started(tmp_path, every=3), Diary()
     with pytest.raises(RuntimeError, match="of a callback"):
-        training.run(callbacks=[Failing(), diary])
+        training.run(callbacks=[failing, diary])
     assert diary.events[-1][0] == "end"
     taken, before = diary.events[-1][1], training.model.w.detach().clone()
     assert read_history(tmp_path / "ledger")[0].spent == taken
@@ -195,16 +186,13 @@ def test_numbers_of_ones_own_are_logged_to_the_file_and_all_callbacks(tmp_path):
 )
 def test_what_is_no_named_number_is_not_logged(wrong, tmp_path):
     training = started(tmp_path, steps=1)
+    with pytest.raises(InvalidArgumentError, match="logged after a step"):
+        training.log({"accuracy": 0.5})
     training.run()
     before = metrics(tmp_path)
     with pytest.raises(InvalidArgumentError, match="metrics"):
         training.log(wrong)
     assert metrics(tmp_path) == before
-
-
-def test_nothing_can_be_logged_before_a_step():
-    with pytest.raises(InvalidArgumentError, match="logged after a step"):
-        started().log({"accuracy": 0.5})
 
 
 def test_a_file_that_cannot_be_written_warns_once_and_training_continues(tmp_path):

@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from one_layer import BOUND, RATE, Probe, linear_loss, plan, released
 from torch import nn
 from torch.nn.utils import parametrize
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 import privet
+from one_layer import BOUND, RATE, Probe, linear_loss, plan, released, setup
 from privet.errors import LedgerError
 from privet.gradients import engine
 from privet.gradients.methods.tape import clip
@@ -47,9 +47,8 @@ class OverTime(Probe):
 
 
 def train(items, model=None, loss=linear_loss, clipping=None, **options):
-    model = model or Probe(D)
-    made = plan(N, steps=4, multiplier=0.0, examples=N, clipping=clipping or privet.clipping.Flat(BOUND))
-    return privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=RATE), Items(items), **options)
+    made = plan(N, steps=4, multiplier=0.0, examples=N, **({} if clipping is None else {"clipping": clipping}))
+    return setup(made, None, model=model or Probe(D), loss=loss, dataset=Items(items), **options)
 
 
 def clipped(rows):
@@ -149,42 +148,29 @@ def test_a_step_whose_examples_all_fail_is_a_step_like_any_other():
     assert training.steps_spent == 1
 
 
-def raises(x, chosen):
-    if bool(chosen):
-        raise RuntimeError("secret")
-    return x
+def raising(error):
+    def fail(x, chosen):
+        if bool(chosen):
+            raise error
+        return x
+
+    return fail
 
 
-def has_two_losses(x, chosen):
-    return torch.cat([x, x]) if bool(chosen) else x
-
-
-def has_another_shape(x, chosen):
-    return x[:, :2] if bool(chosen) else x
-
-
-def is_out_of_range(x, chosen):
-    return x * torch.ones(2)[chosen.long() * 5]
-
-
-def is_no_tensor(x, chosen):
-    return None if bool(chosen) else x
-
-
-def ends(x, chosen):
-    if bool(chosen):
-        raise StopIteration
-    return x
-
-
-def panics(x, chosen):
-    if bool(chosen):
-        raise PanicError("secret")
-    return x
+# What the model is given, of an input and whether it is one of an example that fails.
+FAILING = {
+    "raises": raising(RuntimeError("secret")),
+    "ends": raising(StopIteration),
+    "panics": raising(PanicError("secret")),
+    "has two losses": lambda x, chosen: torch.cat([x, x]) if bool(chosen) else x,
+    "has another shape": lambda x, chosen: x[:, :2] if bool(chosen) else x,
+    "is no tensor": lambda x, chosen: None if bool(chosen) else x,
+    "is out of range": lambda x, chosen: x * torch.ones(2)[chosen.long() * 5],
+}
 
 
 @pytest.mark.parametrize("method", ["auto", "ghost", "loop"])
-@pytest.mark.parametrize("failing", [raises, has_two_losses, has_another_shape, is_out_of_range, is_no_tensor, ends, panics])
+@pytest.mark.parametrize("failing", FAILING)
 def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, capfd):
     items = [torch.randn(D) for _ in range(N)]
     expected = [item for i, item in enumerate(items) if i not in (2, 3)]
@@ -193,7 +179,7 @@ def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, 
 
     def loss(model, batch):
         (x,) = batch
-        return model(failing(x, x.max() > 50))
+        return model(FAILING[failing](x, x.max() > 50))
 
     check(train(items, loss=loss, method=method), expected)
     assert "".join(capfd.readouterr()) == ""
@@ -208,8 +194,6 @@ class Dropped(Probe):
 
 
 class Drawn(Probe):
-    """Draws in ways that are followed, and in ways that are not."""
-
     def forward(self, x):
         scale = random.random() + float(np.random.random_sample())
         return super().forward(x * torch.rand(D) * scale + torch.empty(D).normal_())
@@ -228,9 +212,7 @@ def test_a_users_seed_does_not_repeat_what_a_model_draws(kind, method):
     assert all(not torch.equal(one, other) for i, one in enumerate(found) for other in found[:i])
 
 
-@pytest.mark.parametrize("kind", [Dropped, Drawn])
-@pytest.mark.parametrize("method", ["auto", "loop"])
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(("kind", "method", "workers"), [(Dropped, "auto", 0), (Drawn, "loop", 0), (Drawn, "auto", 1)])
 def test_a_users_generators_are_as_before_after_every_step(kind, method, workers):
     training = train([torch.randn(D) for _ in range(N)], kind(D), method=method, reading=privet.Reading(workers=workers))
 
@@ -251,14 +233,8 @@ def test_a_model_with_dropout_needs_no_loop():
 
 
 def test_examples_are_dropped_independently_of_one_another():
-    model = Probe(200)
     made = plan(2, steps=1, multiplier=0.0, examples=2, clipping=privet.clipping.Flat(1e9))
-    x = torch.stack([torch.ones(200), torch.full((200,), 3.0)])
-
-    def loss(model, batch):
-        return model(nn.functional.dropout(batch[0], 0.5))
-
-    training = privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(x))
+    training = setup(made, torch.tensor([[1.0], [3.0]]).expand(2, 200), model=Dropped(200))
     values = set((released(training) / 2).round().int().tolist())
     assert values == {0, 1, 3, 4}  # neither, one of them, the other, both
 

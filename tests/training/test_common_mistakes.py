@@ -1,15 +1,16 @@
 """Common mistakes in first programs are refused before the first step, with a message that names the fix."""
 
+import copy
 from pathlib import Path
 
 import pytest
 import torch
-from one_layer import plan
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from one_layer import plan
 from privet.errors import InvalidArgumentError, PrivetError, UnsupportedModelError
 from privet.reading.batches import check_map_style
 
@@ -26,15 +27,12 @@ def start(loss_fn=losses, dataset=DATA):
     privet.Training(plan(4, examples=EXAMPLES), model, loss_fn, torch.optim.SGD(model.parameters(), lr=0.1), dataset)
 
 
-class Items(Dataset):
-    def __init__(self, item):
-        self.item = item
-
+class Failing(Dataset):
     def __len__(self):
         return EXAMPLES
 
     def __getitem__(self, index):
-        return self.item
+        raise TypeError("secret")
 
 
 @pytest.mark.parametrize(
@@ -87,15 +85,11 @@ def test_a_table_of_another_package_is_sent_to_the_loader(package):
 @pytest.mark.parametrize("item", [(object(), 1), {"label": None}, (Path("1.png"), 1)])
 def test_items_that_torch_cannot_stack_need_a_collate(item):
     with pytest.raises(PrivetError, match="pass collate=") as caught:
-        start(dataset=Items(item))
+        start(dataset=[copy.copy(item) for _ in range(EXAMPLES)])
     assert "line" not in str(caught.value)
 
 
 def test_an_error_in_the_data_set_itself_names_its_place():
-    class Failing(Items):
-        def __getitem__(self, index):
-            raise TypeError("secret")
-
     with pytest.raises(UnsupportedModelError, match=r"TypeError in __getitem__, line \d+ of .*test_common_mistakes") as caught:
-        start(dataset=Failing(None))
+        start(dataset=Failing())
     assert "secret" not in str(caught.value)

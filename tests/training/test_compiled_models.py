@@ -4,11 +4,11 @@ import warnings
 
 import pytest
 import torch
-from one_layer import RATE, D, N, Probe, linear_loss, plan
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import RATE, D, N, Probe, linear_loss, plan, setup
 from privet.errors import LedgerError, PrivetWarning
 from privet.training.preflight import RUNS_UNCOMPILED
 from rounding import assert_equal_up_to_rounding
@@ -27,17 +27,6 @@ class Backend:
         return graph.forward
 
 
-class Holding(nn.Module):
-    """A model of which a part is compiled."""
-
-    def __init__(self, part):
-        super().__init__()
-        self.part = part
-
-    def forward(self, x):
-        return self.part(x)
-
-
 def in_place(model, backend):
     model.compile(backend=backend)
     return model
@@ -46,7 +35,7 @@ def in_place(model, backend):
 FORMS = {
     "model wrapped": lambda backend: (torch.compile(Probe(), backend=backend), linear_loss),
     "model compiled in place": lambda backend: (in_place(Probe(), backend), linear_loss),
-    "part of the model": lambda backend: (Holding(torch.compile(Probe(), backend=backend)), linear_loss),
+    "part of the model": lambda backend: (nn.Sequential(torch.compile(Probe(), backend=backend)), linear_loss),
     "loss": lambda backend: (Probe(), torch.compile(linear_loss, backend=backend)),
     "loss module": lambda backend: (Probe(), in_place(Criterion(), backend)),
 }
@@ -58,8 +47,7 @@ class Criterion(nn.Module):
 
 
 def train(model, loss=linear_loss, directory=None, the_plan=None, **options):
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    return privet.Training(the_plan or plan(), model, loss, optimizer, TensorDataset(DATA), directory, **options)
+    return setup(the_plan or plan(), DATA, directory, model, loss, **options)
 
 
 @pytest.mark.parametrize(("form", "method"), [*((form, "ghost") for form in FORMS), ("model wrapped", "loop"), ("loss", "loop")])

@@ -7,16 +7,16 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import TensorDataset
 
-import privet
+import one_layer
+from one_layer import RATE
 from privet import noise
 from privet.noise import FixedSource
 from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, FullBatch
 from privet.training.directory import OWN_FILES
 
-N, C, RATE, STEPS = 24, 0.7, 0.31, 21
+N, C, STEPS = 24, one_layer.BOUND, 21
+UNIT_VECTORS = torch.eye(N)
 KINDS = {
     "bands": (noise.Banded(1.3, bands=3, source="fixed"), CyclicPoisson(3.0, cycle=4)),
     "buffers": (noise.BufferedToeplitz(2, multiplier=1.3, source="fixed"), FixedOrder(6)),
@@ -26,27 +26,10 @@ KINDS = {
 }
 
 
-class Weights(nn.Module):
-    """Loss ⟨w, x⟩: an example's gradient is the example itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(N))
-
-    def forward(self, x):
-        return (x * self.w).sum(1)
-
-
-def setup(name, directory=None, *, resume=False, steps=STEPS, **options):
+def setup(name, directory=None, steps=STEPS):
     kind, sampling = KINDS[name]
-    plan = privet.Plan(
-        examples=N, sampling=sampling, steps=steps, clipping=privet.clipping.Flat(C), delta=1e-3, noise=kind,
-    )  # fmt: skip
-    model = Weights()
-    arguments = (model, lambda m, batch: m(batch[0]), torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(torch.eye(N)))
-    if resume:
-        return privet.Training.resume(directory, *arguments, **options)
-    return privet.Training(plan, *arguments, directory, **options)
+    plan = one_layer.plan(steps=steps, examples=N, sampling=sampling, delta=1e-3, noise=kind)
+    return one_layer.setup(plan, UNIT_VECTORS, directory)
 
 
 def released(training, steps=None):
@@ -60,26 +43,21 @@ def released(training, steps=None):
     return np.array(found), numbers
 
 
-def fresh(plan, steps, source):
-    """Return the noise of a training's first steps from its definition, for a source that gives these numbers."""
-    kind, deviation = plan.noise, plan.multipliers()[0] * C
-    if isinstance(kind, noise.Tree):
-        return None
+def check_first_steps(found, plan):
+    """Compare the releases of first steps with the noise as it is defined, and the draws, of the fixed source."""
+    source, steps, column = FixedSource(), len(found), plan.noise.strategy.column(len(found))
     whole = torch.stack([source.normal(N) for _ in range(steps)]).numpy()
-    column = kind.strategy.column(steps)
     matrix = np.array([[column[i - j] if i >= j else 0.0 for j in range(steps)] for i in range(steps)])
-    return deviation * np.linalg.solve(matrix, whole)
+    expected = plan.multipliers()[0] * C * np.linalg.solve(matrix, whole)
+    for step, draw in enumerate(islice(plan.sampling.draws(N, FixedSource().words), steps)):
+        expected[step, draw] += C
+    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "tree"])
 def test_training_is_the_papers_loop(name):
     training = setup(name)
-    found, _ = released(training)
-    plan, words = training.plan, FixedSource().words
-    expected = fresh(plan, STEPS, FixedSource())
-    for step, draw in enumerate(islice(plan.sampling.draws(N, words), STEPS)):
-        expected[step, draw] += C
-    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+    check_first_steps(released(training)[0], training.plan)
 
 
 def test_loops_share_the_noise_and_the_groups():
@@ -104,7 +82,7 @@ def test_a_killed_run_goes_on_as_a_new_mechanism_at_the_next_cycle(name, tmp_pat
     state = torch.load(run / "checkpoint.pt", weights_only=True)
     assert not any("noise" in key or "past" in key for key in state)
 
-    again = setup(name, run, resume=True, steps=41)
+    again = one_layer.resume(run, UNIT_VECTORS)
     found, numbers = released(again)
     plan = again.plan
     cycle = plan.sampling.pattern(N, 41).separation if name != "tree" else 5
@@ -115,10 +93,7 @@ def test_a_killed_run_goes_on_as_a_new_mechanism_at_the_next_cycle(name, tmp_pat
     assert again.epsilon() == plan.epsilon()
     # Noise starts afresh: the source of these tests gives the first numbers again, and they are the noise of a first step.
     if name != "tree":
-        expected = fresh(plan, len(numbers), FixedSource())
-        for step, draw in enumerate(islice(plan.sampling.draws(N, FixedSource().words), len(numbers))):
-            expected[step, draw] += C
-        np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+        check_first_steps(found, plan)
 
 
 def test_new_draws_come_with_new_noise_within_a_process():

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from one_layer import plan
 from torch import nn
-from torch.utils.data import TensorDataset
 
-import privet
+from one_layer import plan, setup
 from privet import clipping, sampling
 from privet.accounting import Event
 from privet.errors import InvalidArgumentError
@@ -22,8 +20,6 @@ N, C = 12, 0.4
 
 @dataclass(frozen=True)
 class ByLongest(clipping.NormRule):
-    """Scales by the longest gradient of the batch."""
-
     def factor(self, norms):
         return self.bound / norms.max() * torch.ones_like(norms)
 
@@ -41,8 +37,6 @@ class Repeating(sampling.FullBatch):
 
 @dataclass(frozen=True)
 class Declared(sampling.Poisson):
-    """A Poisson sampler under another name."""
-
     def event(self, examples, noise_multiplier, count):
         return Event(self.rate(examples), noise_multiplier, count)
 
@@ -54,8 +48,7 @@ def loss(model, batch):
 def training_of(directory=None, **parts):
     torch.manual_seed(0)
     made = plan(steps=1, multiplier=0.0, examples=N, **{"sampling": sampling.FullBatch(), **parts})
-    model, data = nn.Linear(3, 2), TensorDataset(5 * torch.randn(N, 3))
-    return privet.Training(made, model, loss, torch.optim.SGD(model.parameters(), lr=1.0), data, directory)
+    return setup(made, 5 * torch.randn(N, 3), directory, nn.Linear(3, 2), loss)
 
 
 def test_a_rule_that_looks_at_the_batch_is_refused_before_anything_is_written(tmp_path):

@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from one_layer import RATE, D, N, linear_loss, plan
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import RATE, D, N, linear_loss, plan, stop_after
 from privet.errors import LedgerError
 from privet.training import checkpoint
 from privet.training.manifest import frozen_digest
@@ -43,17 +43,9 @@ def made(directory, *, resume=False, seed=0, averaged=False):
     return privet.Training(plan(steps=6), *given, directory, **average)
 
 
-def stopped(training, at=3):
-    for step in training:
-        if step.number == at:
-            break
-    training.close()
-    return training
-
-
 @pytest.mark.parametrize("averaged", [False, True])
 def test_checkpoints_hold_what_is_trained_and_buffers(tmp_path, averaged):
-    first = stopped(made(tmp_path, averaged=averaged))
+    first = stop_after(made(tmp_path, averaged=averaged), 3)
     state = checkpoint.read(tmp_path / checkpoint.NAME)
     assert state["model"].keys() == {"adapter.weight", "adapter.bias", "shift"}
     assert (tmp_path / checkpoint.NAME).stat().st_size < D * WIDE  # a quarter of the base
@@ -69,7 +61,7 @@ def test_checkpoints_hold_what_is_trained_and_buffers(tmp_path, averaged):
 
 
 def test_a_model_with_another_base_is_refused_before_anything_is_restored(tmp_path):
-    stopped(made(tmp_path))
+    stop_after(made(tmp_path), 3)
     with pytest.raises(LedgerError, match=r"frozen parameters that the run was started with → others .*load the same weights"):
         made(tmp_path, resume=True, seed=1)
     assert made(tmp_path, resume=True).steps_left == 3
@@ -88,7 +80,7 @@ def test_a_frozen_parameter_that_follows_the_trained_ones_is_saved(tmp_path):
 
 
 def test_a_checkpoint_without_a_trained_tensor_or_with_an_unknown_one_is_refused(tmp_path):
-    stopped(made(tmp_path))
+    stop_after(made(tmp_path), 3)
     state = checkpoint.read(tmp_path / checkpoint.NAME)
     held = state["model"]
     for changed in ({"adapter.bias": held["adapter.bias"]}, {**held, "more": held["shift"]}):
@@ -103,11 +95,9 @@ def test_the_digest_is_of_every_tensor(dtype, shape):
     """Also of one that is too large to be read whole, and of one that is not contiguous."""
 
     def module(value):
-        held = nn.Module()
+        held, full = nn.Module(), torch.full(shape, value).to(dtype)
         held.one = nn.Parameter(torch.zeros(7), requires_grad=False)
-        held.other = nn.Parameter(
-            torch.full(shape, value).to(dtype).T if len(shape) == 2 else torch.full(shape, value).to(dtype), requires_grad=False
-        )
+        held.other = nn.Parameter(full.T if len(shape) == 2 else full, requires_grad=False)
         return held
 
     assert frozen_digest(module(1.0)) == frozen_digest(module(1.0))

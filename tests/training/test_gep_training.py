@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import Recording, stop_after
 from privet.clipping import GEP, Flat
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.noise import Gaussian
@@ -57,7 +58,6 @@ def training(the_plan, net, directory=None, **options):
 
 
 def gradient(net, rows):
-    """Return the flat gradient of one example in each module."""
     loss = squared_error(net, rows)[0]
     found = [g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))]
     return [torch.cat(found[:2]), torch.cat(found[2:])]
@@ -122,14 +122,18 @@ def seeded(running):
     return running
 
 
+def assert_same(net, expected):
+    for found, value in zip(net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("sigma", [0.0, 0.7])
 @pytest.mark.parametrize("residual", [True, False])
 def test_training_is_the_papers_loop(residual, sigma):
     the_plan, net, expected = plan(residual, sigma), network(), network()
     by_hand(expected, the_plan, all_kept)
     seeded(training(the_plan, net)).run()
-    for found, value in zip(net.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
+    assert_same(net, expected)
     assert any(not torch.equal(one, other) for one, other in zip(net.parameters(), network().parameters(), strict=True))
 
 
@@ -147,26 +151,13 @@ def test_random_masks_apply_to_anchors_gradients_and_noise(residual):
     assert float(masks_at(STEPS - 1)[0].mean()) < 0.8
     by_hand(expected, the_plan, masks_at)
     seeded(training(the_plan, net)).run()
-    for found, value in zip(net.parameters(), expected.parameters(), strict=True):
-        torch.testing.assert_close(found, value, rtol=1e-5, atol=1e-5)
-
-
-class Watched(torch.optim.SGD):
-    """Plain SGD that keeps the gradients that it was given, and changes nothing."""
-
-    def __init__(self, parameters):
-        super().__init__(parameters, lr=0.0)
-        self.seen = []
-
-    def step(self, closure=None):
-        self.seen.append(torch.cat([p.grad.flatten() for group in self.param_groups for p in group["params"]]))
-        return super().step(closure)
+    assert_same(net, expected)
 
 
 def released(x, y, sampling, **options):
     """Return the gradients of two noiseless steps at the initial parameters, times the divisor."""
     net = network()
-    optimizer = Watched(net.parameters())
+    optimizer = Recording(net.parameters())
     settings = {"examples": len(x), "sampling": sampling, "steps": 2, "accept_large_delta": True}
     privet_plan = replace(plan(sigma=0, **options), **settings)
     running = privet.Training(privet_plan, net, squared_error, optimizer, TensorDataset(x, y), public=PUBLIC)
@@ -187,16 +178,6 @@ def test_neighbours_move_what_the_optimizer_gets_by_at_most_both_bounds(scale):
         assert max(moved) > 0.9 * INNER
     if scale == math.inf:
         assert max(moved) < 1e-9
-
-
-def test_the_physical_batch_size_changes_only_rounding():
-    found = []
-    for size in (1, 4, 64):
-        net = network()
-        seeded(training(plan(), net, physical_batch_size=size)).run()
-        found.append(torch.cat([p.detach().flatten() for p in net.parameters()]))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(found[0], found[2], rtol=1e-6, atol=1e-7)
 
 
 def test_anchors_are_drawn_anew_where_there_are_more():
@@ -230,24 +211,18 @@ def test_public_data_that_do_not_fit_are_refused_before_the_first_step(public, m
     assert not (tmp_path / "run").exists()
 
 
-def test_private_data_are_not_public():
+def test_private_data_are_not_public_and_rules_that_do_not_use_public_data_refuse_them():
     both, net = TensorDataset(*data()), network()
     with pytest.raises(InvalidArgumentError, match="public is 'the training data'; it must be other data"):
         privet.Training(plan(), net, squared_error, torch.optim.SGD(net.parameters(), lr=RATE), both, public=both)
-
-
-def test_public_data_are_refused_by_rules_that_do_not_use_them():
-    the_plan = replace(plan(), clipping=Flat(1.0))
     with pytest.raises(InvalidArgumentError, match=r"left out with clipping\.Flat"):
-        training(the_plan, network())
+        training(replace(plan(), clipping=Flat(1.0)), net)
 
 
 def test_a_resumed_run_takes_the_rest_and_compares_the_public_data(tmp_path):
     net = network()
     first = training(plan(source="secure"), net, privet.Storage(tmp_path / "run", checkpoint_every=1))
-    for _ in itertools.islice(first, 2):
-        pass
-    first.close()
+    stop_after(first, 2)
     described = json.loads((tmp_path / "run" / "manifest.json").read_text())["parts"]
     assert described["public.entries"] == ANCHORS
     again = network()
@@ -262,11 +237,11 @@ def test_a_resumed_run_takes_the_rest_and_compares_the_public_data(tmp_path):
     assert "made-up points" in str(second.guarantee())
 
 
-@pytest.mark.parametrize("momentum", [None, privet.momentum.InnerOuter(0.6, 0.2, 2), privet.momentum.PerExample(0.5)], ids=str)
+@pytest.mark.parametrize("momentum", [privet.momentum.InnerOuter(0.6, 0.2, 2), privet.momentum.PerExample(0.5)], ids=str)
 def test_where_nothing_is_clipped_and_noised_the_parts_add_up_to_the_gradients(momentum):
     ends = []
     for clipping in (GEP(Flat(1e6), Flat(1e6), 6, ANCHORS, "made-up points"), Flat(1e6)):
-        changed = {"clipping": clipping, "sampling": privet.sampling.FullBatch(), "momentum": momentum}
+        changed = {"clipping": clipping, "sampling": privet.sampling.FullBatch(), "momentum": momentum, "steps": 3}
         net = network()
         training(replace(plan(sigma=0), **changed), net, public=PUBLIC if clipping != Flat(1e6) else None).run()
         ends.append(torch.cat([p.detach().flatten() for p in net.parameters()]))

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, setup
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, RATE, D, N, Probe, linear_loss, plan, setup
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.ledger import read_history
 from privet.training import checkpoint, holds_run
@@ -101,8 +101,7 @@ def test_gradients_are_replaced_and_never_added_up():
     """Also those that are no release: of a frozen parameter that the optimizer holds, and of a backward pass in between."""
     model = Probe()
     model.frozen = nn.Parameter(torch.zeros(2), requires_grad=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    training = privet.Training(plan(N, multiplier=0.0), model, linear_loss, optimizer, TensorDataset(torch.ones(N, D)))
+    training = setup(plan(N, multiplier=0.0), torch.ones(N, D), model=model)
     found = []
     for _ in training.releases():  # the host forgets both step() and zero_grad()
         found.append(model.w.grad.clone())
@@ -252,19 +251,14 @@ def test_a_host_that_forgets_to_restore_the_state_is_refused_before_a_step_is_sp
     assert again.training.steps_spent == 3
 
 
-def test_whether_a_directory_holds_a_run_is_known_before_it_is_opened(tmp_path):
+def test_a_host_without_a_checkpoint_begins_again_with_the_steps_that_are_left(tmp_path):
     assert not holds_run(tmp_path)
     assert not holds_run(tmp_path / "none")
-    Host(plan(steps=STEPS), torch.randn(N, D), tmp_path / "run").training.close()
-    assert holds_run(tmp_path / "run")
-    assert holds_run(str(tmp_path / "run"))
-
-
-def test_a_host_without_a_checkpoint_begins_again_with_the_steps_that_are_left(tmp_path):
     x = torch.randn(N, D)
     first = Host(plan(steps=STEPS), x, tmp_path)
     first.run(until=3)
     first.training.close()
+    assert holds_run(str(tmp_path))
     again = Host(plan(steps=STEPS), x, tmp_path)
     assert not again.model.w.any()
     assert [step.number for step in again.run()] == list(range(4, STEPS + 1))

@@ -4,12 +4,12 @@ import functools
 
 import pytest
 import torch
-from one_layer import BOUND, RATE, SIGMA, D, N, Probe, linear_loss, plan, setup
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, RATE, SIGMA, D, N, Probe, linear_loss, plan, setup, stop_after
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training.state import MasterWeights
 
@@ -99,9 +99,7 @@ def test_the_noise_of_a_step_reaches_the_master_unrounded():
 def test_a_run_resumes_with_its_masters_and_the_precision_of_the_optimizer(make, tmp_path):
     precise, model = released_by_a_float32_model(make), Mixed()
     training = train(model, make(model), tmp_path)
-    for _ in zip(range(7), training, strict=False):
-        pass
-    training.close()
+    stop_after(training, 7)
     again = Mixed()
     optimizer = make(again)
     resumed = privet.Training.resume(tmp_path, again, linear_loss, optimizer, TensorDataset(X))

@@ -1,44 +1,32 @@
 """Optimizer, scheduler and average of a new run have no past: what they would carry along was never released."""
 
 import warnings
+from collections import OrderedDict
 
 import pytest
 import torch
-from one_layer import BOUND, SIGMA, plan
 from torch import nn
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    ExponentialLR,
-    LambdaLR,
-    LinearLR,
-    OneCycleLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-    StepLR,
-)  # fmt: skip
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import ChainedScheduler, ExponentialLR, OneCycleLR, StepLR
 from torch.optim.swa_utils import SWALR, AveragedModel
 from torch.utils.data import TensorDataset
 
 import privet
+from one_layer import BOUND, SIGMA, plan
 from privet.errors import InvalidArgumentError
 
 N, STEPS = 20, 3
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.last(torch.tanh(self.first(x)))[:, 0]
+def net():
+    return nn.Sequential(OrderedDict(first=nn.Linear(3, 4), tanh=nn.Tanh(), last=nn.Linear(4, 1)))
 
 
 DATA = TensorDataset(torch.randn(N, 3))
 
 
 def loss_fn(model, batch):
-    return model(batch[0]).square()
+    return model(batch[0])[:, 0].square()
 
 
 def training(model, optimizer, directory=None, **options):
@@ -57,8 +45,6 @@ class Wrapper(torch.optim.Optimizer):
 
 
 class StatesFromTheStart(torch.optim.Optimizer):
-    """Its new state is a copy of the parameters."""
-
     def __init__(self, params, lr=0.1):
         super().__init__(params, {"lr": lr})
         for group in self.param_groups:
@@ -91,8 +77,6 @@ class Lookahead(torch.optim.SGD):
 
 
 class Sharpness(torch.optim.Optimizer):
-    """Evaluates the loss at a second point."""
-
     def step(self, closure):
         return closure()
 
@@ -145,14 +129,14 @@ NEW = {
 
 @pytest.mark.parametrize("make", NEW.values(), ids=list(NEW))
 def test_new_optimizers_train(make):
-    model = Net()
+    model = net()
     run = training(model, make(model))
     run.run()
     assert run.steps_spent == 3
 
 
 def test_an_optimizer_that_chooses_its_rate_has_none_in_a_run_and_is_resumed(tmp_path):
-    model = Net()
+    model = net()
     with training(model, ChoosesItsRate(model.parameters()), tmp_path) as run:
         assert next(iter(run)).learning_rate is None
     with privet.Training.resume(tmp_path, model, loss_fn, ChoosesItsRate(model.parameters()), DATA) as run:
@@ -164,7 +148,7 @@ def test_an_optimizer_that_chooses_its_rate_has_none_in_a_run_and_is_resumed(tmp
     "rate", ["0.1", [0.1], float("nan"), torch.tensor(float("inf")), object()], ids=["text", "list", "nan", "infinite", "object"]
 )
 def test_a_rate_that_is_no_number_is_refused_by_name(rate):
-    model = Net()
+    model = net()
     optimizer = sgd(model)
     optimizer.param_groups[0]["lr"] = rate
     with pytest.raises(InvalidArgumentError, match=r"^optimizer\.lr is"):
@@ -172,7 +156,7 @@ def test_a_rate_that_is_no_number_is_refused_by_name(rate):
 
 
 def test_hooks_see_what_is_released_and_are_allowed():
-    model, seen = Net(), []
+    model, seen = net(), []
     optimizer = sgd(model)
     optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
     optimizer.register_step_post_hook(lambda *_: seen.append("after"))
@@ -209,10 +193,10 @@ OLD = {
     "differentiable steps": (lambda m: torch.optim.Adam(m.parameters(), differentiable=True), "for dense gradients"),
     "a part of the model": (lambda m: torch.optim.SGD(m.first.parameters(), lr=0.1), r"without last\.weight"),
     "something else's parameters": (
-        lambda m: torch.optim.SGD([*m.parameters(), *Net().parameters()], lr=0.1), "foreign",
+        lambda m: torch.optim.SGD([*m.parameters(), *net().parameters()], lr=0.1), "foreign",
     ),
     "LBFGS inside": (lambda m: Wrapper(torch.optim.LBFGS(m.parameters()), 0.5), "one gradient per step"),
-    "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(Net())), "foreign"),
+    "something else's parameters inside": (lambda m: with_inner(sgd(m), sgd(net())), "foreign"),
 }  # fmt: skip
 
 
@@ -223,7 +207,7 @@ def with_inner(optimizer, inner):
 
 @pytest.mark.parametrize(("make", "says"), OLD.values(), ids=list(OLD))
 def test_optimizers_with_a_past_are_refused(make, says, tmp_path):
-    model = Net()
+    model = net()
     with pytest.raises(InvalidArgumentError, match=rf"^optimizer is .*{says}"):
         training(model, make(model), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -231,7 +215,7 @@ def test_optimizers_with_a_past_are_refused(make, says, tmp_path):
 
 def test_a_gradient_that_lies_around_at_a_frozen_parameter_is_not_applied():
     """The optimizer holds it, and would apply what a backward pass of the user's own left there."""
-    model = Net()
+    model = net()
     model.first.requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     before = model.first.weight.detach().clone()
@@ -242,7 +226,7 @@ def test_a_gradient_that_lies_around_at_a_frozen_parameter_is_not_applied():
 
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past(tmp_path):
-    model = Net()
+    model = net()
     training(model, sgd(model, momentum=0.9), tmp_path).close()
     (tmp_path / "checkpoint.pt").unlink()
     used = stepped(sgd(model, momentum=0.9), model)
@@ -262,17 +246,17 @@ def old(scheduler):
 
 
 SCHEDULERS = {
-    "a chain": lambda o: ChainedScheduler([LinearLR(o), ExponentialLR(o, 0.9)], optimizer=o),
-    "a sequence": lambda o: SequentialLR(o, [LinearLR(o), ExponentialLR(o, 0.9)], milestones=[2]),
+    "a chain": lambda o: ChainedScheduler([lr_scheduler.LinearLR(o), ExponentialLR(o, 0.9)], optimizer=o),
+    "a sequence": lambda o: lr_scheduler.SequentialLR(o, [StepLR(o, 1), ExponentialLR(o, 0.9)], milestones=[2]),
     "a cycle": lambda o: OneCycleLR(o, 0.1, total_steps=STEPS),
     "of averages": lambda o: SWALR(o, 0.01),
-    "a function": lambda o: LambdaLR(o, lambda step: 0.9**step),
+    "a function": lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.9**step),
 }
 
 
 @pytest.mark.parametrize("make", SCHEDULERS.values(), ids=list(SCHEDULERS))
 def test_new_schedulers_are_stepped(make):
-    model = Net()
+    model = net()
     optimizer = sgd(model)
     training(model, optimizer, scheduler=make(optimizer)).run()
 
@@ -280,23 +264,23 @@ def test_new_schedulers_are_stepped(make):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda o: StepLR(sgd(Net()), 1), "StepLR of another optimizer"),
+        (lambda o: StepLR(sgd(net()), 1), "StepLR of another optimizer"),
         (lambda o: old(StepLR(o, 1)), "StepLR after 1 steps"),
         (lambda o: ChainedScheduler([old(StepLR(o, 1))], optimizer=o), "ChainedScheduler after 1 steps"),
-        (lambda o: ReduceLROnPlateau(o), "needs no arguments"),
+        (lambda o: lr_scheduler.ReduceLROnPlateau(o), "needs no arguments"),
         (lambda o: OneCycleLR(o, 0.1, total_steps=STEPS - 1), "of at least"),
         (lambda o: object(), "LRScheduler"),
     ],
 )
 def test_schedulers_that_do_not_fit_are_refused(make, says):
-    model = Net()
+    model = net()
     optimizer = sgd(model)
     with pytest.raises(InvalidArgumentError, match=rf"^scheduler is .*{says}"):
         training(model, optimizer, scheduler=make(optimizer))
 
 
 def test_an_average_of_other_parameters_is_refused():
-    model = Net()
+    model = net()
     average = AveragedModel(model)
     with torch.no_grad():
         average.module.last.bias.add_(1.0)

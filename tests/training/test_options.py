@@ -1,14 +1,16 @@
-"""Where a training persists, and how it reads: what these values refuse, and that training does as they say."""
+"""Where a training persists, and how it reads; a run stops, saves and resumes by its ledger."""
 
 import inspect
 import json
+import os
 
 import pytest
 import torch
-from one_layer import D, N, plan, resume, setup
 
 import privet
-from privet.errors import BudgetExhaustedError, InvalidArgumentError
+from one_layer import D, N, plan, resume, setup
+from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
+from privet.ledger import read_history
 from privet.training import Reading, Storage
 
 FILES = ("../run.json", "a/b", "", "ledger", "plan.json", "status.json", "checkpoint.pt", "manifest.json")
@@ -30,11 +32,11 @@ def test_a_storage_or_reading_that_makes_no_sense_is_refused_by_name(name, optio
         kind(**options)
 
 
-def test_a_training_has_few_arguments_and_none_that_is_private():
-    for function in (privet.Training.__init__, privet.Training.resume):
-        names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
-        assert len(names) <= 13
-        assert not [name for name in names if name.startswith("_")]
+@pytest.mark.parametrize("function", [privet.Training.__init__, privet.Training.resume])
+def test_a_training_has_few_arguments_and_none_that_is_private(function):
+    names = list(inspect.signature(function).parameters)
+    assert len(names) <= 14  # with self or cls
+    assert not [name for name in names if name.startswith("_")]
 
 
 @pytest.mark.parametrize("wrap", [str, lambda path: path, Storage, lambda path: Storage(str(path))])
@@ -84,3 +86,56 @@ def test_a_run_stays_where_it_began_if_the_working_directory_changes(tmp_path, m
     assert {file.name: file.read_bytes() for file in (there / "run").iterdir()} == before
     assert began.directory == here / "run"
     assert (here / "run" / "checkpoint.pt").stat().st_mtime_ns >= (here / "run" / "plan.json").stat().st_mtime_ns
+
+
+def test_a_directory_with_a_run_is_not_taken_over(tmp_path):
+    training = setup(plan(), torch.randn(N, D), tmp_path / "run")
+    training.close()
+    with pytest.raises(LedgerError, match="holds a run already"):
+        setup(plan(), torch.randn(N, D), tmp_path / "run")
+
+
+def test_a_checkpoint_from_another_run_is_refused(tmp_path):
+    x = torch.randn(N, D)
+    for name in ("a", "b"):
+        with setup(plan(steps=10), x, tmp_path / name) as training:
+            next(iter(training))
+    os.replace(tmp_path / "a" / "checkpoint.pt", tmp_path / "b" / "checkpoint.pt")
+    with pytest.raises(LedgerError, match="foreign"):
+        resume(tmp_path / "b", x)
+
+
+def test_resuming_without_a_ledger_is_refused(tmp_path):
+    x = torch.randn(N, D)
+    setup(plan(steps=10), x, tmp_path).close()
+    (tmp_path / "ledger").unlink()
+    with pytest.raises(LedgerError, match="has no ledger"):
+        resume(tmp_path, x)
+
+
+def test_an_exception_in_the_step_counts_the_step(tmp_path):
+    training = setup(plan(N, steps=10), torch.randn(N, D), tmp_path)
+    training.optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        training.run()
+    assert training.steps_spent == 1
+
+
+@pytest.mark.parametrize("written", [0, 1, 300])
+def test_a_run_that_was_killed_in_its_first_record_can_be_begun_again(tmp_path, written):
+    """Neither has it begun, so that it could be resumed, nor is its directory taken."""
+    x = torch.randn(N, D)
+    setup(plan(), x, tmp_path / "whole").close()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "ledger").write_bytes((tmp_path / "whole" / "ledger").read_bytes()[:written])
+    training = setup(plan(), x, tmp_path / "torn")
+    training.run()
+    training.close()
+    assert read_history(tmp_path / "torn" / "ledger")[0].spent == 3
+
+
+def test_progress_shows_nothing_where_there_is_no_terminal(capsys):
+    training = setup(plan(), torch.randn(N, D))
+    training.run(progress=True)
+    assert training.steps_left == 0
+    assert capsys.readouterr().err == ""

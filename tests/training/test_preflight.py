@@ -5,11 +5,11 @@ import types
 
 import pytest
 import torch
-from one_layer import RATE, D, N, Probe, linear_loss, plan
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
+from one_layer import D, N, Probe, linear_loss, plan, setup
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training import preflight
 from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples, remembers
@@ -19,9 +19,7 @@ READ = SHAPES_WERE_READ.format(unit="example")
 
 
 class Watched(Dataset):
-    """Notes which examples are read."""
-
-    def __init__(self, make=lambda index: torch.full((D,), 0.01 * index)):
+    def __init__(self, make=lambda index: (torch.full((D,), 0.01 * index),)):
         self.read, self.make = [], make
 
     def __len__(self):
@@ -29,13 +27,19 @@ class Watched(Dataset):
 
     def __getitem__(self, index):
         self.read.append(index)
-        return (self.make(index),)
+        return self.make(index)
 
 
 def train(model=None, loss=linear_loss, dataset=None, the_plan=None, **options):
-    model = Probe() if model is None else model
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    return privet.Training(the_plan or plan(), model, loss, optimizer, dataset or Watched(), **options)
+    return setup(the_plan or plan(), None, model=model or Probe(), loss=loss, dataset=dataset or Watched(), **options)
+
+
+def stacked(items):
+    return torch.stack([item[0] for item in items])
+
+
+def collated(items):
+    return (stacked(items),)
 
 
 # What is read ---------------------------------------------------------------------------------------------------------
@@ -47,7 +51,7 @@ def train(model=None, loss=linear_loss, dataset=None, the_plan=None, **options):
 )
 def test_a_spec_or_a_public_batch_takes_the_place_of_real_examples(options):
     dataset = Watched()
-    training = train(dataset=dataset, collate=lambda items: (torch.stack([item[0] for item in items]),), **options)
+    training = train(dataset=dataset, collate=collated, **options)
     assert dataset.read == []
     assert COMPUTED_FROM_PUBLIC_INPUT in training.guarantee().notes
     assert "first three" not in str(training.guarantee())
@@ -55,7 +59,7 @@ def test_a_spec_or_a_public_batch_takes_the_place_of_real_examples(options):
     assert dataset.read
 
 
-@pytest.mark.parametrize("collate", [None, lambda items: (torch.stack([item[0] for item in items]),)])
+@pytest.mark.parametrize("collate", [None, collated])
 def test_without_them_three_examples_are_read_and_the_statement_says_so(collate):
     dataset = Watched()
     training = train(dataset=dataset, collate=collate)
@@ -66,7 +70,7 @@ def test_without_them_three_examples_are_read_and_the_statement_says_so(collate)
 
 def test_only_the_shapes_of_the_first_examples_decide():
     """Neighbours with other contents are accepted alike, and by the same method."""
-    methods = {train(dataset=Watched(lambda index, v=v: torch.full((D,), v))).method for v in (0.0, 1e30, float("nan"), -3.0)}
+    methods = {train(dataset=[(torch.full((D,), v),) for _ in range(N)]).method for v in (0.0, 1e30, float("nan"), -3.0)}
     assert methods == {"ghost"}
 
 
@@ -76,21 +80,13 @@ def test_without_a_check_nothing_is_read_before_the_first_step():
     assert dataset.read == []
 
 
-class Texts(Dataset):
-    """Items of a word and a Python number, of which only the first item's differ."""
-
-    def __init__(self, word, number):
-        self.first = (word, number)
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, index):
-        return (torch.ones(D), *(self.first if index == 0 else ("de", 1.0)))
+def texts(word, number):
+    """Items with a word and a Python number, of which only the first item's differ."""
+    return [(torch.ones(D), *((word, number) if index == 0 else ("de", 1.0))) for index in range(N)]
 
 
 def weighted(items):
-    return torch.stack([item[0] for item in items]), [item[1] for item in items], items[0][2]
+    return stacked(items), [item[1] for item in items], items[0][2]
 
 
 @pytest.mark.parametrize("collate", [None, weighted, lambda items: types.SimpleNamespace(x=items[0][0][None], word=items[0][1])])
@@ -103,7 +99,7 @@ def test_the_text_numbers_and_objects_of_the_first_examples_decide_nothing(colla
             raise ValueError(f"unknown number {batch[2]}")
         return model(x)
 
-    assert train(loss=loss, dataset=Texts("xx", float("nan")), collate=collate).method in ("ghost", "loop")
+    assert train(loss=loss, dataset=texts("xx", float("nan")), collate=collate).method in ("ghost", "loop")
 
 
 @pytest.mark.parametrize("word", ["de", "xx"])
@@ -112,9 +108,9 @@ def test_programs_that_know_only_some_words_are_checked_with_those_of_a_specific
         return model(batch[0]) * {"de": 1.0, "en": 2.0}[batch[1][0]]
 
     with pytest.raises(UnsupportedModelError, match=r"KeyError: 'a'.*reading=privet\.Reading\(spec=…\)"):
-        train(loss=loss, dataset=Texts(word, 1.0))
+        train(loss=loss, dataset=texts(word, 1.0))
     spec = (torch.zeros(D), "en", 1.0)
-    assert train(loss=loss, dataset=Texts(word, 1.0), reading=privet.Reading(spec=spec)).method == "ghost"
+    assert train(loss=loss, dataset=texts(word, 1.0), reading=privet.Reading(spec=spec)).method == "ghost"
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -127,50 +123,19 @@ class Writing(Probe):
         return super().forward(x)
 
 
-class Normalised(Probe):
-    def __init__(self):
-        super().__init__()
-        self.normalise = nn.BatchNorm1d(D)
-
-    def forward(self, x):
-        return super().forward(self.normalise(x))
-
-
-class OwnParameters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.centre = nn.Parameter(torch.zeros(()))
-
-    def forward(self, model, batch):
-        return model(batch[0]) * self.centre
-
-
 FOREIGN = torch.ones((), requires_grad=True)
-
-
-def uses_a_tensor(model, batch):
-    return model(batch[0]) * FOREIGN
-
-
 REFUSED = [
-    (Normalised(), linear_loss, "'normalise' is a BatchNorm1d"),
     (Writing(), linear_loss, "parameter"),
-    (Probe(), OwnParameters(), r"parameters of its own.*\(centre\)"),
-    (Probe(), uses_a_tensor, "requires a gradient and is not a parameter of the model"),
+    (Probe(), lambda m, b: m(b[0]) * FOREIGN, "requires a gradient and is not a parameter of the model"),
     (Probe(), lambda m, b: m(b[0]).mean(), "one loss per example"),
 ]
 
 
 @pytest.mark.parametrize(("model", "loss", "says"), REFUSED, ids=[case[2] for case in REFUSED])
 def test_what_cannot_be_trained_is_refused_before_the_first_step(model, loss, says, tmp_path):
-    """By the probe, whose own tests have more cases."""
     with pytest.raises((UnsupportedModelError, InvalidArgumentError), match=says):
         train(model, loss, directory=tmp_path / "run", reading=privet.Reading(spec=(torch.zeros(D),)))
     assert not (tmp_path / "run").exists()
-
-
-def stacked(items):
-    return torch.stack([item[0] for item in items])
 
 
 def mixed_up(items):
@@ -280,7 +245,7 @@ def test_a_collate_is_handed_one_item_at_a_time_in_a_step():
 
     def collate(items):
         sizes.add(len(items))
-        return (stacked(items),)
+        return collated(items)
 
     train(collate=collate, reading=privet.Reading(probe=False)).run()
     assert sizes == {1}
@@ -316,28 +281,14 @@ def test_a_method_that_is_asked_for_is_used_or_refused():
 # Changes between steps ------------------------------------------------------------------------------------------------
 
 
-def changed_mode(model):
-    model[1].eval()
-
-
-def added_hook(model):
-    model[0].register_forward_hook(lambda module, inputs, output: output * 1.0)
-
-
-def added_hook_before(model):
-    model[0].register_forward_pre_hook(lambda module, inputs: None)
-
-
-def added_module(model):
-    model.append(nn.Flatten(0))
-
-
-def added_buffer(model):
-    model.register_buffer("seen", torch.zeros(3))
-
-
-def replaced_forward(model):
-    model[0].forward = functools.partial(nn.Linear.forward, model[0])
+CHANGES = {
+    "another mode": lambda model: model[1].eval(),
+    "a hook": lambda model: model[0].register_forward_hook(lambda module, inputs, output: output * 1.0),
+    "a hook before": lambda model: model[0].register_forward_pre_hook(lambda module, inputs: None),
+    "a module": lambda model: model.append(nn.Flatten(0)),
+    "a buffer": lambda model: model.register_buffer("seen", torch.zeros(3)),
+    "another forward": lambda model: setattr(model[0], "forward", functools.partial(nn.Linear.forward, model[0])),
+}
 
 
 def network():
@@ -348,9 +299,7 @@ def mean_loss(model, batch):
     return model(batch[0]).reshape(-1)
 
 
-@pytest.mark.parametrize(
-    "change", [changed_mode, added_hook, added_hook_before, added_module, added_buffer, replaced_forward],
-)  # fmt: skip
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_model_that_was_changed_is_checked_again(change, monkeypatch):
     asked, real = [], preflight.probe
     monkeypatch.setattr(preflight, "probe", lambda *arguments, **options: asked.append(1) or real(*arguments, **options))
@@ -379,7 +328,7 @@ def test_a_check_that_is_asked_again_reads_nothing():
     training = train(network(), mean_loss, dataset, plan(1e-6, steps=3))
     before = len(dataset.read)
     next(iter(training))
-    changed_mode(training.model)
+    CHANGES["another mode"](training.model)
     next(iter(training))
     assert len(dataset.read) == before
 
@@ -432,9 +381,7 @@ def test_a_public_batch_may_hold_a_list_of_targets(sizes):
     def loss(model, batch):
         return torch.stack([model(boxes["boxes"] - x).square().mean() for x, boxes in zip(*batch, strict=True)])
 
-    model = Probe()
     reading = privet.Reading(probe_batch=collate(items))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training = privet.Training(plan(examples=4, batch_size=2.0), model, loss, optimizer, items, collate=collate, reading=reading)
+    training = train(None, loss, items, plan(examples=4, batch_size=2.0), collate=collate, reading=reading)
     training.run()
-    assert model.w.any()
+    assert training.model.w.any()

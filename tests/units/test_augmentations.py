@@ -9,7 +9,6 @@ from privet.units.augmentations import AUGMENTATIONS, augmentation
 
 
 def numbered(examples, height=16, width=24):
-    """Return images in which every pixel holds its position."""
     pixels = torch.arange(height * width, dtype=torch.float64).view(1, 1, height, width)
     return pixels.repeat(examples, 2, 1, 1)
 

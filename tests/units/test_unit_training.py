@@ -198,14 +198,6 @@ def jittered(batch):
     return images.roll(int(torch.randint(-2, 3, (1,))), -1), labels
 
 
-def test_random_views_train_in_shared_passes():
-    loss = averaged(loss_fn, jittered, 3)
-    training = setup(TensorDataset(*data(13)), loss, steps=4, multiplier=2.3, sampling=Poisson(4))
-    assert training.method == "ghost"
-    training.run()
-    assert training.guarantee().unit == "one example"
-
-
 @pytest.mark.parametrize(
     "mix",
     [

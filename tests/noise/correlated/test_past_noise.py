@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import Banded, BufferedToeplitz, Participation, SecureSource, Token, Tree, release
@@ -30,8 +29,6 @@ def fitted(name):
 
 
 class Known:
-    """A source whose numbers a test chooses."""
-
     def __init__(self, numbers):
         self.numbers = iter(numbers)
 
@@ -59,7 +56,6 @@ def steps(noise, pattern, source, sizes=sums, number=STEPS, past=None, first=1, 
 
 
 def inverse(noise, number):
-    """Return the matrix that takes fresh noise to the noise of the steps."""
     if isinstance(noise, Tree):
         return tree_matrix(noise.epoch, number)
     first = noise.strategy.solve(np.eye(1, number)[0])
@@ -134,28 +130,6 @@ def test_releases_lie_on_the_public_grid(name, dtype):
             assert tensor.dtype == dtype
             assert not (tensor.double() / grid).frac().any()
     assert past.log2 >= 22  # rounding adds less than 1e-3 to the sensitivity of ten million coordinates
-
-
-@EVERY
-def test_whitened_noise_is_normal_and_independent(name, holds_twice):
-    noise, pattern = fitted(name)
-    matrix = inverse(noise, STEPS)
-    whiten = np.linalg.inv(np.linalg.cholesky(matrix @ matrix.T))
-
-    def experiment():
-        found, out = steps(noise, pattern, SecureSource(), lambda step: {"w": torch.zeros(4000)})
-        x = whiten @ found / out.standard_deviation
-        squares = (x**2).sum()
-        return {
-            "deviation": 2 * min(stats.chi2.cdf(squares, x.size), stats.chi2.sf(squares, x.size)),
-            "distribution": stats.kstest(x.ravel(), "norm").pvalue,
-            **{
-                f"lag {lag}": 2 * stats.norm.sf(abs((x[lag:] * x[:-lag]).sum()) / math.sqrt(x[lag:].size)) for lag in (1, 2, 4, 8)
-            },
-            "coordinates": 2 * stats.norm.sf(abs((x[:, 1:] * x[:, :-1]).sum()) / math.sqrt(x[:, 1:].size)),
-        }
-
-    holds_twice(experiment)
 
 
 CHANGES = {

@@ -108,14 +108,6 @@ def test_leaving_out_entries_never_raises_the_sensitivity():
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_errors_of_prefix_sums_are_those_of_the_matrices():
-    strategy = Bands((1.0, 0.4, 0.3))
-    expected = ((np.tri(25) @ np.linalg.inv(matrix(strategy, 25))) ** 2).sum(1)
-    np.testing.assert_allclose(prefix_errors(strategy, 25), expected, rtol=1e-12)
-    assert iterates(25).error(strategy) == pytest.approx(expected.mean(), rel=1e-12)
-    assert iterates(25, last=True).error(strategy) == pytest.approx(expected[-1], rel=1e-12)
-
-
 @pytest.mark.parametrize("schedule", [Linear(), ToZero()], ids=str)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_iterates_are_those_of_heavy_ball(momentum, schedule):
@@ -168,19 +160,6 @@ def test_optima_are_optima(workload, separation, times):
     for size in (1e-3, 1e-2, 0.1):
         for _ in range(20):
             assert loss(np.sort(np.abs(found + size * chance.standard_normal(6) * found))[::-1]) >= best * (1 - 1e-5)
-
-
-def error_of(coefficients, workload):
-    return workload.error(Bands(coefficients)) * squared_sensitivity(Bands(coefficients).column(300), 300, 1)
-
-
-def test_optima_suit_their_workload():
-    for options in ({}, {"momentum": 0.9}, {"rates": ToZero().factors(300)}):
-        others = [iterates(300), iterates(300, momentum=0.9), iterates(300, rates=ToZero().factors(300))]
-        workload = iterates(300, **options)
-        losses = [error_of(optimise_bands(8, each, 8, 1), workload) for each in (workload, *others)]
-        assert losses[0] <= min(losses) * (1 + 1e-6)
-        assert max(losses) > 1.01 * losses[0]
 
 
 def test_optimised_buffers_are_as_good_as_published_ones():
