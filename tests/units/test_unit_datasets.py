@@ -192,7 +192,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values], ids=str)
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
 def test_bad_arguments_are_refused_by_name(name, value):
     with pytest.raises(InvalidArgumentError, match=rf"^{name} is"):
         Users(**{"dataset": numbered(4), "ids": [0] * 4, "cap": 2, name: value})
