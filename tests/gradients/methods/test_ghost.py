@@ -120,28 +120,6 @@ def test_checkpointed_parts_are_recomputed_with_the_same_numbers_and_leave_nothi
     assert not hasattr(model, "seen")
 
 
-class Summing(torch.autograd.Function):
-    """A user-defined autograd function whose batching rule mixes examples."""
-
-    generate_vmap_rule = False
-
-    @staticmethod
-    def forward(x):
-        return x * 1
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-    @staticmethod
-    def vmap(info, in_dims, x):
-        return x.sum(0).expand_as(x).clone(), 0
-
-
 class Product(torch.autograd.Function):
     """A user-defined autograd function that receives a parameter without an intercepted torch call."""
 
@@ -187,7 +165,6 @@ def hooked_at_its_node(m, x):
 
 
 LOOPED = {
-    "a batching rule of the user's": lambda m, x: Summing.apply(m(x)),
     "a use in a function": lambda m, x: Product.apply(x, m.weight) + m(x),
     "a use that no mode sees": past_all_modes,
     "a function of a parameter": lambda m, x: F.linear(x, Limited.apply(m.weight)),
@@ -195,14 +172,6 @@ LOOPED = {
     "a hook": hooked,
     "a hook at a node": hooked_at_its_node,
 }
-
-
-def test_user_batching_rules_are_not_used():
-    def loss(m, x):
-        return Summing.apply(m(x)).square().sum(1)
-
-    with pytest.raises(UntraceableError, match="batching rule of its own"):
-        record(nn.Linear(3, 2), loss, torch.randn(4, 3))
 
 
 @pytest.mark.parametrize("name", LOOPED)

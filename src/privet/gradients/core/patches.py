@@ -139,9 +139,36 @@ def _is_of_torch(code: Any) -> bool:
     return str(getattr(code, "__module__", "")).startswith(("torch.", "privet."))
 
 
-def _refuse_own_rules(function: Any, *args: Any) -> None:
-    if not function.generate_vmap_rule and not _is_of_torch(function):
-        raise UntraceableError(f"the autograd function {function.__name__} has a batching rule of its own, or none")
+def _watch_functions(plain: Any) -> Any:
+    """Return what calls an autograd function inside vmap: those of users as the pass does it."""
+
+    def call(function: Any, *args: Any, **options: Any) -> Any:
+        if not _running or _is_of_torch(function):
+            return plain(function, *args, **options)
+        for mode in reversed(_get_current_function_mode_stack()):
+            if hasattr(mode, "call_function"):
+                return mode.call_function(function, args)
+        raise UntraceableError(f"the autograd function {function.__name__} is called where examples share a pass")
+
+    return call
+
+
+class _Later:
+    """False when torch asks first, whether to bind arguments by name, and true when it asks whether vmap is supported.
+
+    So functions in the older style, whose `forward` takes `ctx`, come to `custom_function_call`, too.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __bool__(self) -> bool:
+        before, self._asked = self._asked, True
+        return before
+
+
+def _watch_style(plain: Any) -> Any:
+    return lambda setup: plain(setup) or (_Later() if _running else False)
 
 
 def _refuse_user_hooks(*hooks: Any) -> None:
@@ -157,7 +184,8 @@ def _refuse_user_modes(mode: Any) -> None:
 
 # A module or class, the name of an attribute, and what returns the attribute's wrapper.
 _WATCHED: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
-    (torch.autograd.function, "custom_function_call", _refuse(_refuse_own_rules)),
+    (torch.autograd.function, "custom_function_call", _watch_functions),
+    (torch.autograd.function, "_is_setup_context_defined", _watch_style),
     (torch._C._autograd, "_push_saved_tensors_default_hooks", _refuse(_refuse_user_hooks)),
     (TorchDispatchMode, "__enter__", _refuse(_refuse_user_modes)),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _watch_parts),

@@ -29,6 +29,7 @@ from privet.gradients.layers.indexing import INDEXED, resolve_index
 from privet.gradients.layers.memory_safety import REPLACED_TOGETHER
 from privet.gradients.methods.called_back import has_own_operators, is_called_back, is_foreign
 from privet.gradients.methods.calls import EXPOSING, HOOKS, UNRELIABLE, SharedCalls, is_write
+from privet.gradients.methods.functions import call_function
 
 _FACTORIES = {
     *(f"{name}{kind}" for name in ("zeros", "ones", "empty", "full") for kind in ("", "_like")),
@@ -59,6 +60,16 @@ class ExampleCalls(SharedCalls):
                 yield
         finally:
             self._draw = before
+
+    @contextlib.contextmanager
+    def isolate_again(self, token: Tensor) -> Iterator[None]:
+        """Return a context for user code in a vmap that was entered again, with its state restored afterwards."""
+        with self._guard.isolate(), self.for_token(token):
+            yield
+
+    def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
+        """Call an autograd function of the user's."""
+        return call_function(self, self._recorder, function, arguments)
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function by its rule; a class of another library would compute on several examples unseen."""
