@@ -200,6 +200,7 @@ def test_unfinished_run_says_so_before_anything_else(report_of, metrics_until):
     assert source.index("unfinished") < source.index('class="tiles"')
     assert "after step 940" in source
     assert "unfinished" not in report_of()
+    assert "unfinished" not in report_of(drawn=False, status={"state": "trained", "steps_done": 2344, "steps_planned": 2344})
     endless = report_of(drawn=False, status={"state": "unfinished", "steps_done": 940, "steps_planned": None})
     assert "940 steps are done" in Page(endless).text
 

@@ -47,6 +47,15 @@ def test_a_directory_is_a_path_or_a_storage(wrap, tmp_path):
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "trained"
 
 
+def test_a_run_that_is_done_has_its_statement(tmp_path):
+    with setup(plan(), torch.randn(N, D), tmp_path / "run") as training:
+        next(iter(training))
+        assert not (tmp_path / "run" / "guarantee.md").exists()
+        training.run()
+        assert (tmp_path / "run" / "guarantee.md").read_text(encoding="utf-8") == f"# Guarantee\n\n{training.guarantee()}\n"
+        assert (tmp_path / "run" / "guarantee.json").read_text(encoding="utf-8") == training.guarantee().to_json() + "\n"
+
+
 def test_files_are_there_from_the_beginning_and_gone_if_the_run_is_refused(tmp_path):
     budget = privet.Budget.create(tmp_path / "budget", epsilon=1e-3, delta=1e-5, examples=N)
     with pytest.raises(BudgetExhaustedError):

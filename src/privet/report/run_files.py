@@ -188,8 +188,9 @@ def _evaluation(value: Any) -> Evaluation | RegressionEvaluation:
 
 
 def _status(value: Any) -> Status:
+    """Return the progress; a run from Python ends as "trained", with the statement of its last step."""
     planned = value.get("steps_planned")
-    return Status(value["state"] == "complete", int(value["steps_done"]), None if planned is None else int(planned))
+    return Status(value["state"] in ("complete", "trained"), int(value["steps_done"]), None if planned is None else int(planned))
 
 
 def _optional(value: Any) -> float | None:

@@ -26,7 +26,7 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, RegressionEvaluation
 from privet.runs.model_folder import write_described
 from privet.runs.tasks import task_of
-from privet.training.directory import LEDGER, PLAN, STATUS, claim
+from privet.training.directory import LEDGER, PLAN, STATUS, claim, write_guarantee
 
 _RESAMPLES = 1000
 _EVALUATED = "evaluated beside the guarantee on the test set, which is assumed public: {}"
@@ -88,14 +88,13 @@ def fit_and_write(
     }  # fmt: skip
     files = {
         "run.json": json.dumps(facts, indent=2),
-        "guarantee.json": guarantee.to_json(),
-        "guarantee.md": f"# Guarantee\n\n{guarantee}",
         STATUS: json.dumps({"state": "complete", "steps_done": 1, "steps_planned": 1}),
     }
     if dataset.schema is not None:
         files["schema.toml"] = dataset.schema.to_toml().rstrip("\n")
     if evaluation is not None:
         files["evaluation.json"] = json.dumps(evaluation.to_dict())
+    write_guarantee(directory, guarantee)
     for name, text in files.items():
         write_text(directory / name, text + "\n")
     return ConvexOutcome(directory, plan, guarantee, evaluation, dataset.test_data, seconds)

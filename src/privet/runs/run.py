@@ -39,7 +39,7 @@ from privet.runs.model_folder import write_model
 from privet.runs.tasks import Task
 from privet.training import Callback, Step, Storage, Training
 from privet.training.callbacks import POINTS
-from privet.training.directory import read_plan
+from privet.training.directory import read_plan, write_guarantee
 from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
 
 # Outputs of a run that its guarantee does not cover.
@@ -255,8 +255,7 @@ def write_results(
     for name, result in results.items():
         if result is not None:
             write_text(directory / name, json.dumps(result.to_dict()) + "\n")
-    write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
-    write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
+    write_guarantee(directory, guarantee)
     known = {
         "command": setup.command,
         **asdict(setup),

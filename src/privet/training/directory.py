@@ -11,6 +11,7 @@ from pathlib import Path
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import make_folder, write_private_text, write_text
+from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, count
 from privet.plan import Plan
@@ -190,6 +191,12 @@ def check_plan(directory: Path, plan: Plan) -> None:
             f"own, privet.training.read_plan({str(directory)!r}), or begin another run in a new directory, whose ε adds to that "
             "of the first"
         )
+
+
+def write_guarantee(directory: Path, guarantee: Guarantee) -> None:
+    """Write the statement of a finished run, for programs and for people."""
+    write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
+    write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
 
 
 def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from privet._utils.randomness import preserve_generators
 from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
+from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -45,7 +46,7 @@ from privet.training.checks import (
     note_kinds,
     note_members,
 )
-from privet.training.directory import Storage
+from privet.training.directory import Storage, write_guarantee
 from privet.training.draws import DrawReader, Reading
 from privet.training.manifest import Parts
 from privet.training.record import RunRecorder
@@ -189,6 +190,8 @@ class Loop(Unique, ABC):
                     if not self._loops:
                         self._stop_reading()
                     self._record.pause()
+                    if self.directory is not None and self._record.ledger.next_step is None:
+                        write_guarantee(self.directory, self.guarantee())
                 finally:
                     self._stepping.release()
 
@@ -229,6 +232,10 @@ class Loop(Unique, ABC):
         if update is not None:
             self._record.save_if_due(self._checkpoint_every)
         return self._observers.describe(token.step, rule, rate, released)
+
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """Return the statement for the steps spent so far."""
 
     @abstractmethod
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
