@@ -11,7 +11,7 @@ from pathlib import Path
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import make_folder, write_private_text, write_text
-from privet.accounting.guarantee.statement import Guarantee
+from privet.accounting.guarantee.statement import Statement
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, count
 from privet.plan import Plan
@@ -193,7 +193,7 @@ def check_plan(directory: Path, plan: Plan) -> None:
         )
 
 
-def write_guarantee(directory: Path, guarantee: Guarantee) -> None:
+def write_guarantee(directory: Path, guarantee: Statement) -> None:
     """Write the statement of a finished run, for programs and for people."""
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
     write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")

@@ -133,7 +133,12 @@ def _take_physical(recorder: Recorder, x: Tensor) -> Tensor:
     if not is_batched(x):
         return x.expand(recorder.examples, *x.shape)
     seen: list[Tensor] = []
-    recorder.run_on_physical_batch(lambda physical: (seen.append(physical), physical)[1], x)
+
+    def look(physical: Tensor) -> Tensor:
+        seen.append(physical)
+        return physical
+
+    recorder.run_on_physical_batch(look, x)
     return seen[0]
 
 
@@ -153,6 +158,6 @@ class _Attached(torch.autograd.Function):
         return made
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         return None, None, None, None, None, None, *ctx.call.pull_back(ctx.saved_tensors, gradients)
