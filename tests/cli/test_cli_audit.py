@@ -132,7 +132,9 @@ def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("layer", "passes"), [("nn.Tanh()", True), ("nn.BatchNorm1d(8)", False)])
 def test_a_model_is_checked(layer, passes, capsys, tmp_path, asked_for):
     file = tmp_path / "mine.py"
-    file.write_text(MODEL.replace("LAYER", layer) + "\nprint('hello')\n", encoding="utf-8")
+    (tmp_path / "its_neighbour.py").write_text("WORD = 'hello'\n", encoding="utf-8")
+    own = "\nimport its_neighbour\nprint(its_neighbour.WORD)\n"
+    file.write_text(MODEL.replace("LAYER", layer) + own, encoding="utf-8")
     words = ("check", file, "--out", tmp_path / "found.json", "--observations", 10000)
     status, found, error = ask_json(capsys, *words)
     assert (status, found["passed"]) == (int(not passes), passes)

@@ -26,6 +26,8 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
     Whatever it prints, also later within the block, goes to standard error, because standard output is for results. `needed`
     completes "a Python file that …", such as "defines model".
     """
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)  # as for a script, which imports its neighbours
     try:
         with redirect_stdout(sys.stderr):
             yield Definitions(file, runpy.run_path(str(file)), needed)
@@ -38,6 +40,8 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
             "MODEL.py", str(file), f"a Python file that {needed} and runs without errors",
             f"It fails{where}: {type(error).__name__}: {str(error).rstrip('.')}.",
         ) from error  # fmt: skip
+    finally:
+        sys.path.remove(folder)
 
 
 @dataclass(frozen=True)
