@@ -13,8 +13,7 @@ import plans
 import privet
 from privet import tracking
 from privet.errors import InvalidArgumentError, PrivetWarning
-from privet.tracking.services import SINKS, make_sink
-from privet.tracking.sink import Sink
+from privet.tracking.services import SINKS, Sink, make_sink
 
 N, STEPS = 30, 6
 SENT = {"epsilon", "learning_rate", "sensitivity", "seconds"}
