@@ -140,7 +140,7 @@ MUTANTS = [
            among("test_planned_draws", "test_training_takes_each_draw_whole_and_divides_by_the_public_size")),
     Mutant("ranked masks leave coordinates without noise", "Loop._step", "clipped = clipped.with_dense_noise()", "pass",
            among("test_masked_training", "test_ranked_noise_is_released_everywhere_and_moves_what_is_kept")),
-    Mutant("dropped coordinates move by noise", "MaskState.apply", "masks = self._masks or {}", "masks = {}",
+    Mutant("dropped coordinates move by noise", "MaskState.apply", "masks = self.current or {}", "masks = {}",
            among("test_masked_training", "test_ranked_noise_is_released_everywhere_and_moves_what_is_kept")),
     Mutant("noise is for the last physical batch alone", "RunningSum.add", "if not self.sums:", "if True:",
            among("test_step_sums", "test_the_release_does_not_depend_on_the_physical_batch_size")),
@@ -154,7 +154,7 @@ MUTANTS = [
            "factor = plan.divisor if update is None else 1\n"
            "self._state.put({name: tensor * factor for name, tensor in released.items()})",
            among("test_hosts", "test_a_release_is_the_gradient_that_a_step_would_have_used")),
-    Mutant("parameters may change", "Loop._check_unchanged", "check_same_parameters(self.model, self._parameters, self._kinds)",
+    Mutant("parameters may change", "Loop._check_unchanged", "checks.check_same_parameters(self.model, self._parameters, self._kinds)",
            "pass", among("test_refusals", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused")),
     Mutant("parameters may change their kind", "check_same_parameters", "if kind != kinds[name]:", "if False:",
            among("test_refusals", "test_a_parameter_of_another_kind_is_refused_before_anything_is_spent[shorter]")),

@@ -62,12 +62,12 @@ class Step:
     sensitivity: float | None = None
     seconds: float = 0.0
     released: Mapping[str, float] = field(default_factory=dict, hash=False)
-    _epsilon_after: Callable[[int], float] | None = field(default=None, repr=False, compare=False)
+    _epsilon_after: Callable[..., float] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def epsilon(self) -> float:
         """ε at the plan's δ of all steps up to this one, computed when it is first asked for (some milliseconds)."""
-        return math.nan if self._epsilon_after is None else self._epsilon_after(self.number)
+        return math.nan if self._epsilon_after is None else self._epsilon_after(steps=self.number)
 
     def measures(self) -> dict[str, float | None]:
         """Return name → value of all that is known of the step, except its number; None for what is not a finite number."""
@@ -224,7 +224,7 @@ class Observers:
     """
 
     def __init__(self, plan: Plan, directory: Path | None, saved: Callable[[], int], points: int = POINTS) -> None:
-        self._total, self._epsilon_after = plan.total_steps, partial(_epsilon_after, plan)
+        self._total, self._epsilon_after = plan.total_steps, partial(plan.epsilon, DEFAULT_ACCOUNTANT)
         self._path = None if directory is None else directory / checkpoint.NAME
         self._saved = saved
         self._own: tuple[Callback, ...] = () if directory is None else (MetricsFile(directory, points),)
@@ -292,10 +292,6 @@ class Observers:
                 taken.close()
                 if not sys.is_finalizing():
                     report_checkpoint()
-
-
-def _epsilon_after(plan: Plan, steps: int) -> float:
-    return plan.epsilon(DEFAULT_ACCOUNTANT, steps=steps)
 
 
 def learning_rate(optimizer: torch.optim.Optimizer) -> float | None:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -98,7 +98,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
             "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
             "An optimizer that evaluates the loss again (LBFGS, closures) would use the data outside the plan.",
         )  # fmt: skip
-    if any(isinstance(each, torch.optim.SparseAdam) or _is_differentiated(each) for each in every):
+    differentiated = any(group.get("differentiable") for each in every for group in each.param_groups)
+    if differentiated or any(isinstance(each, torch.optim.SparseAdam) for each in every):
         raise InvalidArgumentError(
             "optimizer", f"{type(optimizer).__name__} for sparse gradients, or with differentiable=True",
             "one for dense gradients",
@@ -216,17 +217,9 @@ def _evaluates_again(kind: Any) -> bool:
     return needed or issubclass(kind, torch.optim.LBFGS)
 
 
-def _is_differentiated(optimizer: torch.optim.Optimizer) -> bool:
-    return any(group.get("differentiable") for group in optimizer.param_groups)
-
-
 def note_members(optimizer: torch.optim.Optimizer) -> list[int]:
     """Return what changes if an optimizer, or one that it wraps, is given other parameters."""
-    found: list[int] = []
-    for each in wrapped(optimizer):
-        for group in each.param_groups:
-            found += map(id, group["params"])
-    return found
+    return [id(member) for member in members(optimizer)]
 
 
 def note_modules(model: nn.Module) -> Hashable:
@@ -271,6 +264,11 @@ def wrapped(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
                 if isinstance(each, torch.optim.Optimizer) and each not in found:
                     found.append(each)
     return found
+
+
+def members(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """Yield the parameters of an optimizer, and those of the optimizers that it wraps."""
+    return (member for each in wrapped(optimizer) for group in each.param_groups for member in group["params"])
 
 
 def list_leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -33,19 +33,8 @@ from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, move_groups
 from privet.reading.rows import ExampleReader
 from privet.sparsification.drawing import Masks
+from privet.training import checks
 from privet.training.callbacks import POINTS, Callback, Observers, Step, learning_rate
-from privet.training.checks import (
-    check_arguments,
-    check_average,
-    check_one_process,
-    check_optimizer,
-    check_plan_suits,
-    check_same_parameters,
-    check_scheduler,
-    choose_physical_batch_size,
-    note_kinds,
-    note_members,
-)
 from privet.training.directory import Storage, write_guarantee
 from privet.training.draws import DrawReader, Reading
 from privet.training.manifest import Parts
@@ -79,22 +68,22 @@ class Loop(Unique, ABC):
         self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
     ) -> None:
         """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
-        check_one_process()
+        checks.check_one_process()
         self._check_surroundings()
-        check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
-        largest = choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
+        checks.check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
+        largest = checks.choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
         self._parameters = trainable(parts.model)
-        self._kinds = note_kinds(self._parameters)
+        self._kinds = checks.note_kinds(self._parameters)
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
-        check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
-        check_plan_suits(parts.optimizer, plan, self._parameters)
-        self._members = note_members(parts.optimizer)
+        checks.check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
+        checks.check_plan_suits(parts.optimizer, plan, self._parameters)
+        self._members = checks.note_members(parts.optimizer)
         self._rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
-            check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
+            checks.check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
         if parts.average is not None:
-            check_average(parts.average, parts.model, fresh=fresh)
+            checks.check_average(parts.average, parts.model, fresh=fresh)
         self._state = TrainingState(plan, parts.model, self._parameters, parts.optimizer, parts.scheduler, parts.average)
         # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
         self._noise, self._seeds = plan.noise.make_source(), plan.noise.make_source()
@@ -250,9 +239,9 @@ class Loop(Unique, ABC):
         self._check_surroundings()
         self._record.check_restored()
         self._record.save_if_due(self._checkpoint_every)
-        check_same_parameters(self.model, self._parameters, self._kinds)
-        if (members := note_members(self.optimizer)) != self._members:
-            check_optimizer(self.optimizer, self._parameters, fresh=False)
+        checks.check_same_parameters(self.model, self._parameters, self._kinds)
+        if (members := checks.note_members(self.optimizer)) != self._members:
+            checks.check_optimizer(self.optimizer, self._parameters, fresh=False)
             self._members = members
 
     def _check_surroundings(self) -> None:

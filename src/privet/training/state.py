@@ -25,7 +25,7 @@ from privet.plan import Plan
 from privet.sparsification.drawing import Masks
 from privet.sparsification.kinds import Sparsification, Timetable
 from privet.training.checkpoint import Stateful
-from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler, wrapped
+from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler, members, wrapped
 from privet.training.manifest import frozen_digest, frozen_parameters
 
 # What a host saves and restores itself.
@@ -72,7 +72,7 @@ class MaskState:
         self._shapes = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
         self._device = next(iter(parameters.values())).device
         self._block: int | None = None
-        self._masks: Masks | None = None
+        self.current: Masks | None = None  # of the step that was last asked for; None if it keeps all
         # Sums of what was released in this block, and in the last one that released anything.
         self._sums: dict[str, Tensor] = {}
         self._ranking: dict[str, Tensor] = {}
@@ -83,13 +83,8 @@ class MaskState:
         if block != self._block:
             if self._sums:
                 self._ranking, self._sums = self._sums, {}
-            self._block, self._masks = block, self._of(block)
-        return self._masks
-
-    @property
-    def current(self) -> Masks | None:
-        """The masks of the step that was last asked for; None if it keeps all."""
-        return self._masks
+            self._block, self.current = block, self._of(block)
+        return self.current
 
     def apply(self, released: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return what moves the parameters: the release, of which ranking kinds drop what the step's masks drop.
@@ -101,7 +96,7 @@ class MaskState:
         for name in self._shapes:
             total = self._sums.get(name)
             self._sums[name] = released[name].clone() if total is None else total.add_(released[name])
-        masks = self._masks or {}
+        masks = self.current or {}
         return {name: tensor.masked_fill(~masks[name], 0) if name in masks else tensor for name, tensor in released.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -111,7 +106,7 @@ class MaskState:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state."""
         self._block, self._sums, self._ranking = state["block"], dict(state["sums"]), dict(state["ranking"])
-        self._masks = None if self._block is None else self._of(self._block)
+        self.current = None if self._block is None else self._of(self._block)
 
     def _of(self, block: int) -> Masks | None:
         found = self._kind.masks(block, self._times.blocks, self._shapes, self._ranking)
@@ -348,11 +343,9 @@ class TrainingState:
             self._parameters[name].grad = directions[name]
         self._masters.hold(directions)
         # Other members of the optimizer (frozen parameters) have no released gradient, so theirs is removed.
-        for each in wrapped(self._optimizer):
-            for group in each.param_groups:
-                for member in group["params"]:
-                    if id(member) not in self._trained:
-                        member.grad = None
+        for member in members(self._optimizer):
+            if id(member) not in self._trained:
+                member.grad = None
 
     def update(self) -> None:
         """Change the parameters by their gradients, and then scheduler and average."""
