@@ -136,7 +136,6 @@ class Setup:
 
     def divide(self, dataset: DataSet, key: str) -> Division:
         """Return the entries that are sampled and clipped as a whole, and those that are held out, by the run's secret key."""
-        self._check_users(dataset)
         return divide(dataset, self.sizes(dataset)[1], key, user_cap=self.user_cap, group_size=self.group_size)
 
     @property
@@ -221,14 +220,12 @@ class Setup:
 Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]
 
 
-def _optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
-    return lambda setup, plan, model: kind(model.parameters(), lr=setup.learning_rate, **options | setup.optimizer_options)
+def _optimizer(kind: Callable[..., torch.optim.Optimizer], *, has_momentum: bool = False, **options: Any) -> Build:
+    def build(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
+        momentum = {"momentum": setup.momentum} if has_momentum else {}
+        return kind(model.parameters(), lr=setup.learning_rate, **momentum, **options | setup.optimizer_options)
 
-
-def _momentum_optimizer(kind: Callable[..., torch.optim.Optimizer], **options: Any) -> Build:
-    return lambda setup, plan, model: kind(
-        model.parameters(), lr=setup.learning_rate, momentum=setup.momentum, **options | setup.optimizer_options
-    )
+    return build
 
 
 def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
@@ -241,9 +238,9 @@ def _sgld(setup: Setup, plan: Plan, model: nn.Module) -> torch.optim.Optimizer:
 # Name → function that builds the optimizer. The plan's noise determines the learning rate of Langevin dynamics (sgld). In the
 # calibration paper's words, "sgd" with momentum is the heavy ball, "adam-uncorrected" is DP-Adam, and "nag" has growing momentum.
 OPTIMIZERS: dict[str, Build] = {
-    "sgd": _momentum_optimizer(torch.optim.SGD),
-    "heavy-ball": _momentum_optimizer(torch.optim.SGD),
-    "nesterov": _momentum_optimizer(torch.optim.SGD, nesterov=True),
+    "sgd": _optimizer(torch.optim.SGD, has_momentum=True),
+    "heavy-ball": _optimizer(torch.optim.SGD, has_momentum=True),
+    "nesterov": _optimizer(torch.optim.SGD, has_momentum=True, nesterov=True),
     "nag": _optimizer(NAG),
     "adam": _optimizer(torch.optim.Adam),
     "adamw": _optimizer(torch.optim.AdamW),
@@ -254,6 +251,6 @@ OPTIMIZERS: dict[str, Build] = {
     "sgld": _sgld,
 }
 AVERAGES: dict[str, Callable[[nn.Module], AveragedModel]] = {
-    "uniform": lambda model: AveragedModel(model),
+    "uniform": AveragedModel,
     "ema": lambda model: AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.99)),
 }

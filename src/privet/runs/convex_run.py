@@ -17,14 +17,14 @@ from typing import Any
 import torch
 
 from privet._utils.files import write_text
-from privet.artifact import Architecture, GuaranteeSummary
+from privet.artifact import Architecture
 from privet.convex import ConvexGuarantee, ConvexPlan, Huber, Logistic, fit
 from privet.convex.convex_losses import ConvexLoss
 from privet.convex.convex_statement import state_guarantee
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, RegressionEvaluation
-from privet.runs.model_folder import write_described
+from privet.runs.model_folder import write_model
 from privet.runs.tasks import task_of
 from privet.training.directory import LEDGER, PLAN, STATUS, claim, write_guarantee
 
@@ -79,8 +79,7 @@ def fit_and_write(
     evaluation = None if dataset.test is None else task.evaluate(module, dataset.test, "cpu", _RESAMPLES)
     notes = dataset.notes if dataset.test_data is None else (*dataset.notes, _EVALUATED.format(dataset.test_data).capitalize())
     guarantee = state_guarantee(plan, notes=notes, public=dataset.public)
-    summary = GuaranteeSummary.of(guarantee)
-    write_described(directory, module, architecture, dataset, summary, guarantee.versions, evaluation, name=data, license=license)
+    write_model(directory, module, architecture, dataset, guarantee, evaluation, name=data, license=license)
     facts = {
         "data": data, "model": architecture.name, "mechanism": type(plan.mechanism).__name__, "seconds": round(seconds, 2),
         "parameters": weights.numel(), "provenance": dataset.provenance, "test_data": dataset.test_data,

@@ -5,8 +5,8 @@ The files are those of `privet.runs.run`, and communication.json. Lines of metri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,13 +14,11 @@ from torch import nn
 
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, count
-from privet.evaluation import Evaluation, RegressionEvaluation
 from privet.federated import Communication, Federated, LocalSteps, ProcessPool, Simulation
 from privet.gradients import trainable
 from privet.plan import Plan
 from privet.runs.config import Setup
 from privet.runs.run import RESAMPLES, TRAINERS, Logger, Outcome, add_data_facts, foresee, measure_on_test, write_results
-from privet.runs.tasks import Task
 from privet.training import Callback, Step
 from privet.tuning.feasibility import Feasibility
 from privet.units import Users
@@ -65,16 +63,6 @@ class FederatedSetup(Setup):
         return max(1, plan.total_steps // _CHECKPOINTS)
 
 
-@contextmanager
-def _population(setup: FederatedSetup, model: nn.Module, task: Task, clients: Users) -> Iterator[Simulation | ProcessPool]:
-    simulation = Simulation(model, task.loss, clients, setup.local, at_once=setup.entries_at_once)
-    if setup.processes == 1:
-        yield simulation
-        return
-    with ProcessPool(simulation, setup.processes) as pool:
-        yield pool
-
-
 def _train(
     setup: FederatedSetup,
     plan: Plan,
@@ -89,23 +77,20 @@ def _train(
     clients, model = setup.divide(dataset, key).training, setup.build_model(dataset)
     assert isinstance(clients, Users)
     optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
-    evaluation: Evaluation | RegressionEvaluation | None = None
-    with _population(setup, model, task, clients) as population, begin(model, population, optimizer) as federated:
-        forecast = foresee(setup, plan, dataset, model)
-        if announce is not None:
-            announce(forecast)
+    simulation = Simulation(model, task.loss, clients, setup.local, at_once=setup.entries_at_once)
+    pool = nullcontext(simulation) if setup.processes == 1 else ProcessPool(simulation, setup.processes)
+    with pool as population, begin(model, population, optimizer) as federated:
+        forecast = foresee(setup, plan, dataset, model, announce)
         measure = lambda step: {**_sum_bytes(step, plan, model), **measure_on_test(step, setup, dataset, task, model)}  # noqa: E731
         federated.run(progress=progress, callbacks=(*callbacks, Logger(federated.log, measure)))
-        if dataset.test is not None:
-            evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
+        evaluation = None if dataset.test is None else task.evaluate(model, dataset.test, setup.device, RESAMPLES)
         guarantee = add_data_facts(federated.guarantee(), dataset, task, forecast.warnings)
     assert federated.directory is not None
     outcome = Outcome(
         federated.directory, guarantee, evaluation, dataset.test_data, federated.seconds, defaults=setup.defaults,
         communication=Communication.of(plan, trainable(model), federated.steps_spent),
     )  # fmt: skip
-    status = {"state": "complete", "steps_done": federated.steps_spent, "steps_planned": plan.total_steps}
-    write_results(outcome, model, setup, dataset, {}, status)
+    write_results(outcome, model, setup, plan, dataset, {})
     return outcome
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from torch import nn
 
-from privet.accounting.guarantee.statement import Guarantee
+from privet.accounting.guarantee.statement import Statement
 from privet.artifact import Architecture, GuaranteeSummary, ModelDescription
 from privet.artifact.card import PublicMetric, format_card
 from privet.artifact.folder import FOLDER, write_folder, write_weights
 from privet.data import DataSet
 from privet.data.loading import published_sets
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
-from privet.runs.config import Setup
 from privet.tables import Classification, Regression
 from privet.tables.targets import Target
 
@@ -32,40 +30,21 @@ _LABELS = {
 def write_model(
     directory: Path,
     module: nn.Module,
-    setup: Setup,
+    architecture: Architecture,
     dataset: DataSet,
-    guarantee: Guarantee,
+    guarantee: Statement,
     evaluation: Evaluation | RegressionEvaluation | None,
-    estimate: HeldOutEstimate | None,
+    estimate: HeldOutEstimate | None = None,
+    *,
+    name: str,
+    license: str | None,
 ) -> None:
-    """Write the folder of a finished run's model.
+    """Write the folder of a finished run's model; `name` is that of the data set in the catalogue, or a path.
 
     Guarantee:
         Weights aside, only public facts are written: settings, the schema, and numbers that come from public test data or were
         released.
     """
-    summary, metrics = GuaranteeSummary.of(guarantee), _released_metrics(estimate)
-    architecture = setup.architecture(dataset)
-    write_described(
-        directory, module, architecture, dataset, summary, guarantee.versions, evaluation, metrics,
-        name=setup.data, license=setup.license,
-    )  # fmt: skip
-
-
-def write_described(
-    directory: Path,
-    module: nn.Module,
-    architecture: Architecture,
-    dataset: DataSet,
-    guarantee: GuaranteeSummary,
-    versions: Mapping[str, str],
-    evaluation: Evaluation | RegressionEvaluation | None,
-    released: Iterable[PublicMetric] = (),
-    *,
-    name: str,
-    license: str | None,
-) -> None:
-    """Write the folder of a model with a given architecture and summary of its guarantee; otherwise as `write_model`."""
     folder, task = directory / FOLDER, describe_task(dataset)
     description = ModelDescription(
         architecture=architecture,
@@ -73,12 +52,13 @@ def write_described(
         task=task,
         schema=dataset.schema,
         preprocessing=dataset.preprocessing,
-        guarantee=guarantee,
+        guarantee=GuaranteeSummary.of(guarantee),
         data_set=dataset.name if name in published_sets() else None,
         weights=write_weights(folder, module),
-        versions=versions,
+        versions=guarantee.versions,
     )
-    write_folder(folder, description, format_card(description, [*_public_metrics(evaluation), *released], license))
+    metrics = [*_public_metrics(evaluation), *_released_metrics(estimate)]
+    write_folder(folder, description, format_card(description, metrics, license))
 
 
 def describe_task(dataset: DataSet) -> Target:

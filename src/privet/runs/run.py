@@ -189,37 +189,35 @@ def _train(
     )
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
-    forecast = foresee(setup, plan, dataset, model)
-    if announce is not None:
-        announce(forecast)
-    evaluation: Evaluation | RegressionEvaluation | None = None
+    forecast = foresee(setup, plan, dataset, model, announce)
     estimate: HeldOutEstimate | None = None
-    lost = []
     with training:
-        if not adopt_priors(training, task, division.training):
-            lost.append(LOST.format("class counts"))
+        lost = [] if adopt_priors(training, task, division.training) else [LOST.format("class counts")]
         measure = lambda step: measure_on_test(step, setup, dataset, task, model)  # noqa: E731
         training.run(progress=progress, callbacks=(*callbacks, Logger(training.log, measure)))
         seconds = training.seconds
-        if dataset.test is not None:
-            evaluation = task.evaluate(model, dataset.test, setup.device, RESAMPLES)
+        evaluation = None if dataset.test is None else task.evaluate(model, dataset.test, setup.device, RESAMPLES)
         if division.held_out is not None:
             estimate = release_estimate(training, model, task, division.held_out, setup.device)
             lost += [LOST.format("result on held-out data")] if estimate is None else []
         guarantee = add_data_facts(training.guarantee(), dataset, task, (*lost, *forecast.warnings))
     _save_samples(training)
     outcome = Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate, setup.defaults)
-    status = {"state": "complete", "steps_done": training.steps_spent, "steps_planned": len(training)}
-    write_results(outcome, model, setup, dataset, {"gradients": training.method}, status)
+    write_results(outcome, model, setup, plan, dataset, {"gradients": training.method})
     return outcome
 
 
-def foresee(setup: Setup, plan: Plan, dataset: DataSet, model: nn.Module) -> Feasibility:
-    """Return the feasibility of a run from public facts, with warnings where it is unlikely to work."""
+def foresee(
+    setup: Setup, plan: Plan, dataset: DataSet, model: nn.Module, announce: Callable[[Feasibility], None] | None = None
+) -> Feasibility:
+    """Return, and announce, the feasibility of a run from public facts, with warnings where it is unlikely to work."""
     public: dict[str, Any] = {"epsilon": plan.epsilon(), "delta": plan.delta}
     task, schema = setup.task(dataset).name, dataset.schema is not None
     simpler = find_simpler_model(setup.model, plan.examples, dataset.input_shape, task=task, schema=schema, **public)
-    return assess(plan, sum(map(torch.numel, trainable(model).values())), epsilon=public["epsilon"], simpler=simpler)
+    found = assess(plan, sum(map(torch.numel, trainable(model).values())), epsilon=public["epsilon"], simpler=simpler)
+    if announce is not None:
+        announce(found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -243,14 +241,17 @@ def measure_on_test(step: Step, setup: Setup, dataset: DataSet, task: Task, mode
 
 
 def write_results(
-    outcome: Outcome, model: nn.Module, setup: Setup, dataset: DataSet, facts: Mapping[str, Any], status: Mapping[str, Any]
+    outcome: Outcome, model: nn.Module, setup: Setup, plan: Plan, dataset: DataSet, facts: Mapping[str, Any]
 ) -> None:
     """Write the files of a finished run: its model, results, statement, settings, status and report, in this order.
 
     Of the data, only shapes and declarations are read; `facts` are further public entries of `run.json`.
     """
     directory, guarantee, evaluation, estimate = outcome.directory, outcome.guarantee, outcome.evaluation, outcome.held_out
-    write_model(directory, model, setup, dataset, guarantee, evaluation, estimate)
+    write_model(
+        directory, model, setup.architecture(dataset), dataset, guarantee, evaluation, estimate,
+        name=setup.data, license=setup.license,
+    )  # fmt: skip
     results = {"evaluation.json": evaluation, "holdout.json": estimate, "communication.json": outcome.communication}
     for name, result in results.items():
         if result is not None:
@@ -267,6 +268,7 @@ def write_results(
         "versions": dict(guarantee.versions),
     }
     write_text(directory / "run.json", json.dumps(known, indent=2) + "\n")
+    status = {"state": "complete", "steps_done": guarantee.steps, "steps_planned": plan.total_steps}
     write_text(directory / "status.json", json.dumps(status) + "\n")
     report.write(directory)
 
@@ -289,9 +291,8 @@ def _save_samples(training: Training) -> None:
         return
     assert training.directory is not None
     names = [name for name, parameter in training.model.named_parameters() if parameter.requires_grad]
-    samples = {
-        name: torch.stack(values) for name, values in zip(names, zip(*training.optimizer.samples, strict=True), strict=True)
-    }
+    columns = zip(*training.optimizer.samples, strict=True)
+    samples = {name: torch.stack(values) for name, values in zip(names, columns, strict=True)}
     path = training.directory / "samples.safetensors"
     write_atomically(path, lambda temporary: save_file(samples, str(temporary)))
 

@@ -102,10 +102,8 @@ def _classification(classes: int, loss: LossFunction) -> Task:
 
 
 def _regression(target: Regression) -> Task:
-    evaluated, measured = (
-        "mean squared error, mean absolute error and R²",
-        ("mean_squared_error", "mean_absolute_error", "r_squared"),
-    )
+    evaluated = "mean squared error, mean absolute error and R²"
+    measured = ("mean_squared_error", "mean_absolute_error", "r_squared")
     width = target.upper - target.lower
     scores = regression_scores(target.decode, width)
     return Task("regression", 1, squared_error, scores, evaluated, measured, width, target.decode)
