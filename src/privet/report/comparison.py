@@ -165,7 +165,6 @@ def _cell(number: KeyNumber | None, head: str) -> str:
 
 
 def _tabulate_metrics(names: Sequence[str], runs: Sequence[Run]) -> PageTable:
-    """Return a table of all metrics by run."""
     found = [{one.name: one for one in list_estimates(run.evaluation)} if run.evaluation else {} for run in runs]
     metrics = list(dict.fromkeys(name for one in found for name in one))
     rows = [

@@ -11,11 +11,7 @@ from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation,
 from privet.report import numbers
 from privet.report.run_files import Run, StoredGuarantee
 
-_NEIGHBOURS = {
-    "add-remove": "added or removed",
-    "replace-one": "replaced",
-    "zero-out": "blanked out",
-}
+_NEIGHBOURS = {"add-remove": "added or removed", "replace-one": "replaced", "zero-out": "blanked out"}
 
 
 @dataclass(frozen=True, slots=True)

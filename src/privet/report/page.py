@@ -194,7 +194,6 @@ def to_markup(prose: str) -> Markup:
 
 
 def _parse_blocks(prose: str) -> list[tuple[str, str]]:
-    """Return element and content of each block."""
     found: list[tuple[str, str]] = []
     goes_on = False
     for line in prose.splitlines():

@@ -64,15 +64,8 @@ _METRICS = frozenset(
 
 def list_releases(run: Run) -> tuple[Release, ...]:
     """Return all outputs in a run directory, with their status under the guarantee, and what is never recorded."""
-    present = [_match_files(release, run.files) for release in _FILES]
-    return (
-        _weights(run),
-        *_statistics(run),
-        *(release for release in present if release.files),
-        *_list_unknown(run),
-        _REPORT,
-        _NEVER,
-    )
+    present = [release for release in (_match_files(each, run.files) for each in _FILES) if release.files]
+    return (_weights(run), *_statistics(run), *present, *_list_unknown(run), _REPORT, _NEVER)
 
 
 def _weights(run: Run) -> Release:

@@ -56,13 +56,10 @@ def draw_comparison(plan: PrivacyMechanism, path: Path | str) -> Path:
             known, (colour, style) = accountants.describe(name), _LINES[name]
             label = f"{known.name} {known.show(points[-1][1])}" + ("" if known.is_bound else f" ({known.direction})")
             axes.plot(*zip(*points, strict=True), color=colour, linestyle=style, linewidth=1.4, label=label)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set(xscale="log", yscale="log", xlabel="training step", ylabel=f"ε at δ = {plan.delta:g}")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter("{x:g}")
             axis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("training step")
-        axes.set_ylabel(f"ε at δ = {plan.delta:g}")
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 
@@ -84,11 +81,7 @@ def draw_trade_off(privacy: PrivacyProfile, path: Path | str) -> Path:
         axes.plot(rates, missed, color=BLUE, linewidth=1.4, label="lower bound for every attack")
         axes.plot([0, 1], [1, 0], color=INK, linestyle=":", linewidth=0.8, label="random guessing")
         axes.fill_between(rates, missed, 1 - rates, color=BLUE, alpha=0.12, linewidth=0)
-        axes.set_xlabel("false positive rate")
-        axes.set_ylabel("false negative rate")
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
-        axes.set_aspect("equal")
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positive rate", ylabel="false negative rate", aspect="equal")
         axes.legend(frameon=False)
 
     return _write(path, render("trade-off", drawing, (3.4, 3.4)))

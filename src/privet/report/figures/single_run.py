@@ -68,15 +68,11 @@ def _draw_quality(run: Run) -> Iterator[Figure]:
 
 
 def _draw_epsilon(run: Run) -> Iterator[Figure]:
-    found = [(m.step, m.epsilon) for m in run.measurements if _is_finite(m)]
+    found = [(m.step, m.epsilon) for m in run.measurements if m.epsilon is not None and math.isfinite(m.epsilon)]
     if found:
         steps, values = zip(*found, strict=True)
         curve = _Curve(steps, values, "ε spent", numbers.format_epsilon(values[-1]), BLUE, from_zero=True)
         yield _draw_curve(run, "epsilon", "Privacy loss", curve)
-
-
-def _is_finite(measurement: Measurement) -> bool:
-    return measurement.epsilon is not None and math.isfinite(measurement.epsilon)
 
 
 def _draw_curve(run: Run, name: str, title: str, curve: _Curve, caption: str = "") -> Figure:
@@ -89,11 +85,10 @@ def _draw_curve(run: Run, name: str, title: str, curve: _Curve, caption: str = "
             axes.vlines(curve.steps[-1:], *curve.end, color=curve.colour, linewidth=1.2)
         axes.plot(curve.steps, curve.values, color=curve.colour, linewidth=1.6)
         axes.plot(curve.steps[-1:], curve.values[-1:], color=curve.colour, marker="o", markersize=4.5, clip_on=False)
-        axes.set(xlabel="training step", ylabel=curve.axis)
-        axes.yaxis.set_major_formatter("{x:,g}")
-        axes.set_ylim(bottom=0 if curve.from_zero else None)
         # The axis of an unfinished run extends to the end of its plan.
-        axes.set_xlim(left=0, right=run.status.steps_planned if run.status and not run.status.complete else None)
+        last = run.status.steps_planned if run.status and not run.status.complete else None
+        axes.set(xlabel="training step", ylabel=curve.axis, xlim=(0, last), ylim=(0 if curve.from_zero else None, None))
+        axes.yaxis.set_major_formatter("{x:,g}")
         axes.grid(axis="y")
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -124,11 +119,9 @@ def _draw_attack(claimed: StoredGuarantee | None) -> Iterator[Figure]:
         axes = canvas.subplots()
         axes.plot(privacy.epsilons, privacy.deltas, color=BLUE, linewidth=1.6)
         axes.plot([claimed.epsilon], [claimed.delta], color=BLUE, marker="o", markersize=4.5, clip_on=False)
-        axes.set_yscale("log")
+        axes.set(yscale="log", xlim=(0, None), xlabel="ε", ylabel="δ")
         axes.yaxis.set_major_formatter(lambda value, _: numbers.format_power_of_ten(float(f"{value:.6g}")))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlim(left=0)
-        axes.set(xlabel="ε", ylabel="δ")
         axes.grid()
 
     hits = format_percent_up(known.found_at_one_in_a_hundred)
@@ -164,11 +157,8 @@ def _draw_accountants(claimed: StoredGuarantee | None) -> Iterator[Figure]:
             axes.barh(place, value, 0.36, facecolor=BLUE if sure else PAPER, edgecolor=BLUE, hatch="" if sure else "/////")
             axes.annotate(accountant.show(value), (value, place), (5, 0), textcoords="offset points", va="center", color=INK)
             axes.annotate(f"{accountant.name}: {accountant.direction}", (0, place - 0.24), (1, 1), textcoords="offset points")
-        axes.set_ylim(len(bars) - 0.65, -0.75)
-        axes.set_yticks([])
         axes.margins(x=0.16)
-        axes.set_xlim(left=0)
-        axes.set_xlabel("ε of the whole run")
+        axes.set(xlim=(0, None), ylim=(len(bars) - 0.65, -0.75), yticks=[], xlabel="ε of the whole run")
 
     shown = (f"{accountant.name} {accountant.show(value)} ({accountant.direction})" for accountant, value in bars)
     left_out = [accountant.name.lower() for accountant, _ in finite if accountant.is_textbook and len(bars) < len(finite)]
@@ -201,8 +191,7 @@ def _draw_communication(measurements: Sequence[Measurement]) -> Iterator[Figure]
         if sparse:
             axes.plot([size / power for size in dense], values, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), label="dense")
         axes.plot([size / power for size in sent], values, color=ORANGE, linewidth=1.6, label="as sent")
-        axes.set(xlabel=f"{unit} sent and received by all clients", ylabel=axis)
-        axes.set_xlim(left=0)
+        axes.set(xlim=(0, None), xlabel=f"{unit} sent and received by all clients", ylabel=axis)
         axes.grid(axis="y")
         if sparse:
             axes.legend(loc="lower right", frameon=False)
@@ -223,31 +212,22 @@ def _draw_calibration(evaluation: Evaluation) -> Iterator[Figure]:
     if evaluation.calibration is None or evaluation.true_class is None:
         return
     table, examples = evaluation.calibration, f"{evaluation.examples:,} test examples"
-    yield Figure(
-        "calibration",
-        "Confidence and how often it is right",
-        _render_display("calibration", ReliabilityDisplay(table)),
-        f"Reliability diagram, expected calibration error {numbers.format_percent(table.expected_error)}.",
-        "On the dashed diagonal the model is calibrated; below it, overconfident. Bars are 95 % intervals, wide bands the gaps.",
-    )
-    yield Figure(
-        "confidence",
-        "Confidence",
-        _render_display("confidence", ConfidenceDisplay(table)),
-        f"Histogram of the confidence of the predicted class over {examples}.",
-        "Hatched: wrong predictions.",
-    )
-    yield Figure(
-        "true-class",
-        "Probability of the true class",
-        _render_display("true-class", TrueClassDisplay(evaluation.true_class)),
-        f"Histogram of the probability of the true class over {examples}.",
-        "Confident errors are on the left.",
-    )
-
-
-def _render_display(name: str, display: TableDisplay) -> str:
-    def drawing(canvas: Canvas) -> None:
-        display.plot(canvas.subplots())
-
-    return render(name, drawing, (PANEL, 2.9))
+    figures: tuple[tuple[str, str, TableDisplay, str, str], ...] = (
+        (
+            "calibration", "Confidence and how often it is right", ReliabilityDisplay(table),
+            f"Reliability diagram, expected calibration error {numbers.format_percent(table.expected_error)}.",
+            "On the dashed diagonal the model is calibrated; below it, overconfident. Bars are 95 % intervals, wide bands the "
+            "gaps.",
+        ),
+        (
+            "confidence", "Confidence", ConfidenceDisplay(table),
+            f"Histogram of the confidence of the predicted class over {examples}.", "Hatched: wrong predictions.",
+        ),
+        (
+            "true-class", "Probability of the true class", TrueClassDisplay(evaluation.true_class),
+            f"Histogram of the probability of the true class over {examples}.", "Confident errors are on the left.",
+        ),
+    )  # fmt: skip
+    for name, title, display, label, caption in figures:
+        svg = render(name, lambda canvas, display=display: display.plot(canvas.subplots()), (PANEL, 2.9))  # type: ignore[misc]
+        yield Figure(name, title, svg, label, caption)

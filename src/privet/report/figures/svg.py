@@ -12,7 +12,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
-from matplotlib.collections import Collection
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
@@ -109,12 +108,8 @@ def extract_numbers(figure: Canvas) -> list[list[float | None]]:
     for axes in figure.axes:
         marks += [line.get_xydata() for line in axes.lines]
         marks += [patch.get_bbox().bounds for patch in axes.patches if isinstance(patch, Rectangle)]
-        marks += [_vertices(collection) for collection in axes.collections]
+        marks += [[number for path in each.get_paths() for number in np.ravel(path.vertices)] for each in axes.collections]
     return [[float(f"{number:.6g}") if np.isfinite(number) else None for number in np.ravel(mark)] for mark in marks]
-
-
-def _vertices(collection: Collection) -> list[float]:
-    return [number for path in collection.get_paths() for number in np.ravel(np.asarray(path.vertices))]
 
 
 def inline(svg: str, label: str) -> Markup:
