@@ -38,7 +38,7 @@ class BinTable:
     confidence: tuple[float, ...]  # sum of their predicted probabilities
 
     def __post_init__(self) -> None:
-        if not _is_increasing(self.edges) or self.edges[0] != 0 or self.edges[-1] != 1:
+        if [*self.edges[:1], *self.edges[-1:]] != [0, 1] or not all(low < high for low, high in pairwise(self.edges)):
             raise InvalidArgumentError("edges", self.edges, "increasing from 0 to 1", "Use equal_width(15).")
         lengths = {len(self.counts), len(self.hits), len(self.confidence)}
         if lengths != {len(self.edges) - 1}:
@@ -193,10 +193,6 @@ def _column(name: str, values: ArrayLike) -> NDArray[np.float64]:
     if column.ndim != 1:
         raise InvalidArgumentError(name, column.shape, "of one dimension")
     return column
-
-
-def _is_increasing(values: Sequence[float]) -> bool:
-    return len(values) >= 2 and all(low < high for low, high in pairwise(values))
 
 
 def to_plain(value: Any) -> Any:

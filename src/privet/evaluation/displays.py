@@ -34,14 +34,13 @@ class Display(ABC):
 
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw on the axes, or on a new figure if None, and return the display with `ax_` and `figure_` set."""
-        self.ax_ = self._create_axes() if ax is None else ax
-        self._draw(self.ax_)
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(figsize=self.size, layout="constrained").add_subplot()
+        self.ax_ = ax
+        self._draw(ax)
         return self
-
-    def _create_axes(self) -> Axes:
-        from matplotlib.figure import Figure
-
-        return Figure(figsize=self.size, layout="constrained").add_subplot()
 
     @abstractmethod
     def _draw(self, axes: Axes) -> None:

@@ -43,7 +43,7 @@ class Scores:
 
 def classification_scores() -> Scores:
     """Return whether the largest output is that of the label; a label that is none of the classes counts as wrong."""
-    return Scores(("accuracy",), _correct, (0.0,))
+    return Scores(("accuracy",), lambda outputs, targets: (outputs.argmax(1) == targets).double()[:, None], (0.0,))
 
 
 def regression_scores(restore: Callable[[NDArray[np.float64]], NDArray[np.float64]], width: float) -> Scores:
@@ -52,21 +52,16 @@ def regression_scores(restore: Callable[[NDArray[np.float64]], NDArray[np.float6
     `restore` maps scaled outputs or targets (N,) to numbers within the target's bounds, so that no error is larger than `width`
     and clipping loses nothing. A missing target counts as an error of the whole width.
     """
-
     positive("width", width)
 
     def score(outputs: Tensor, targets: Tensor) -> Tensor:
         found, expected = (
             torch.from_numpy(restore(given.double().reshape(len(targets)).numpy())) for given in (outputs, targets)
         )
-        error = (found - expected).abs() / positive("width", width)
+        error = (found - expected).abs() / width
         return torch.stack((error, error.square()), dim=1)
 
     return Scores(("absolute", "squared"), score, (1.0, 1.0))
-
-
-def _correct(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs.argmax(1) == targets).double()[:, None]
 
 
 def score_entries(model: nn.Module, entries: Dataset[Any], scores: Scores, device: torch.device | str | None = None) -> Tensor:

@@ -42,11 +42,7 @@ def noisy_interval(mean: float, examples: int, deviation: float, confidence: flo
 
 
 def bootstrap_interval(
-    statistic: Callable[..., Any],
-    *columns: ArrayLike,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    statistic: Callable[..., Any], *columns: ArrayLike, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> tuple[Any, Any]:
     """Return the basic bootstrap interval of a statistic of independent examples, shaped like the statistic.
 

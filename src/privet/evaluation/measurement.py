@@ -35,10 +35,7 @@ class _Scores(NamedTuple):
         return np.equal(self.labels, self.predictions)
 
 
-_EDGES: dict[str, Callable[[Floats, int], tuple[float, ...]]] = {
-    "width": lambda _, bins: equal_width(bins),
-    "mass": equal_mass,
-}
+_EDGES: dict[str, Callable[[Floats, int], tuple[float, ...]]] = {"width": lambda _, bins: equal_width(bins), "mass": equal_mass}
 
 
 def evaluate(

@@ -32,20 +32,19 @@ def iterate_outputs(
     count("batch_size", batch_size)
     if len(dataset) == 0:
         raise InvalidArgumentError("len(dataset)", 0, "at least 1", "Pass test examples; an empty set has no accuracy.")
-    place = device if device is not None else _device_of(model)
-    with _evaluation_mode(model), torch.no_grad():
+    place = device or next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    with evaluation_mode(model), torch.no_grad():
         for inputs, labels in _batches(dataset, batch_size):
             yield model(inputs.to(place)).cpu(), labels.cpu()
 
 
-def _device_of(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
 @contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    # The flags are set directly, not by train() and eval(): layers that override these methods (to merge adapters, to keep a
-    # part frozen) would have side effects, which could not be undone exactly.
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Return a context in which no submodule trains, and after which each has the flag that it had.
+
+    The flags are set directly, not by train() and eval(): layers that override these methods (to merge adapters, to keep a part
+    frozen) would have side effects, which could not be undone exactly.
+    """
     flags = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in flags:

@@ -155,10 +155,8 @@ class Federated(Loop):
         scheduler: LRScheduler | None = None,
         average: AveragedModel | None = None,
     ) -> None:
-        storage, parts = (
-            Storage.of(directory),
-            Parts(model, population.program, optimizer, Cohorts(population), scheduler, average),
-        )
+        storage = Storage.of(directory)
+        parts = Parts(model, population.program, optimizer, Cohorts(population), scheduler, average)
         self._prepare_rounds(plan, parts, population, fresh=True)
         self._begin(storage, RunRecorder.begin(plan, storage, self._state, parts, block=_BLOCK), plan.total_steps)
 
@@ -179,10 +177,8 @@ class Federated(Loop):
         Model, optimizer, number of clients and local training must be those of the start. The data of the clients are not
         compared, because the server does not have them.
         """
-        storage, parts = (
-            Storage.of(directory),
-            Parts(model, population.program, optimizer, Cohorts(population), scheduler, average),
-        )
+        storage = Storage.of(directory)
+        parts = Parts(model, population.program, optimizer, Cohorts(population), scheduler, average)
         federated, plan = cls.__new__(cls), read_plan(storage.check_resumable())
         federated._prepare_rounds(plan, parts, population, fresh=False)
         record = RunRecorder.resume(plan, storage, federated._state, parts, adopt=adopt, block=_BLOCK)
@@ -243,10 +239,8 @@ def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
     expected = no_contributions(told)
     if not isinstance(found, ClippedSum):
         raise InvalidArgumentError("population.gather", type(found).__name__, "a function that returns a ClippedSum")
-    same = {name: tensor.shape for name, tensor in found.tensors.items()} == {
-        name: tensor.shape for name, tensor in expected.tensors.items()
-    }
-    if not same or found.sensitivity > expected.sensitivity or found.noise_scales != expected.noise_scales:
+    shapes, due = ({name: tensor.shape for name, tensor in each.tensors.items()} for each in (found, expected))
+    if shapes != due or found.sensitivity > expected.sensitivity or found.noise_scales != expected.noise_scales:
         raise InvalidArgumentError(
             "population.gather", "a function that returns another sum", "one that returns the sum of this round",
             "Build it from contribution() or sum_messages().",

@@ -281,14 +281,13 @@ class Simulation:
                 "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
                 "Read one entry of the data set yourself to see the error.",
             ) from None  # fmt: skip
-        device = next(iter(parameters.values())).device
-        held = _unpack(first.to(device))
+        held = _unpack(first.to(self.device))
         if held is None:
             raise InvalidArgumentError(
                 "clients", "with other values than tensors of one entry per example", "clients made of such tensors",
                 "Encode text and numbers as tensors whose first dimension is that of the client's examples.",
             )  # fmt: skip
-        mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=device)
+        mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=self.device)
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
         with preserve_generators():
             seed_generators(0)
@@ -354,7 +353,6 @@ def _join(parts: Iterable[_Trained | None]) -> _Trained | None:
 
 
 def _is_close(one: _Trained, other: _Trained) -> bool:
-    """Return whether clients have the same updates up to rounding."""
     return all(torch.allclose(one[0][name], other[0][name], _TOLERANCE, 1e-6, equal_nan=True) for name in one[0])
 
 

@@ -5,11 +5,4 @@ from privet.integrations.sklearn.pipelines import check_pipeline
 from privet.integrations.sklearn.search import tune
 from privet.integrations.sklearn.transformers import PublicOneHot, PublicScaler
 
-__all__ = [
-    "PrivateClassifier",
-    "PrivateRegressor",
-    "PublicOneHot",
-    "PublicScaler",
-    "check_pipeline",
-    "tune",
-]
+__all__ = ["PrivateClassifier", "PrivateRegressor", "PublicOneHot", "PublicScaler", "check_pipeline", "tune"]

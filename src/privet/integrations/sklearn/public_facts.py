@@ -24,11 +24,6 @@ _BOOLEANS = {"True": "1", "False": "0"}
 _PAIR = "(low, high), with numbers or one per feature, or name → (low, high)"
 
 
-def is_frame(rows: object) -> bool:
-    """Return whether rows are a data frame of any library, whose columns have names."""
-    return hasattr(rows, "columns") and hasattr(rows, "shape")
-
-
 def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> Frame:
     """Return rows as columns of cells, named as in a data frame, or x0, x1, … for an array.
 
@@ -37,7 +32,7 @@ def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> 
     Guarantee:
         Only shape, type and names decide whether an exception is raised; no cell does.
     """
-    if is_frame(rows):
+    if hasattr(rows, "columns") and hasattr(rows, "shape"):  # a data frame of any library
         validate_data(estimator, rows, reset=reset, skip_check_array=True)
         return read_frame(rows, "X")
     table = _to_objects(rows) if isinstance(rows, list | tuple) else rows

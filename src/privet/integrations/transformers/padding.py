@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from privet._utils.randomness import preserve_generators, seed_generators
 from privet.collate import Collate, collate_one
 from privet.errors import InvalidArgumentError
+from privet.evaluation.outputs import evaluation_mode
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.probe.synthetic_batch import make_synthetic_items
 
@@ -161,15 +162,9 @@ def check_longest(name: str, model: nn.Module, loss_fn: LossFunction, collate: C
 @contextlib.contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Switch dropout off, and leave modes and generators as they were."""
-    modes = [(module, module.training) for module in model.modules()]
-    with preserve_generators():
+    with preserve_generators(), evaluation_mode(model):
         seed_generators(0)
-        model.eval()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
+        yield
 
 
 def _collated(model: nn.Module, collate: Collate, row: Any) -> Any:
