@@ -8,11 +8,4 @@ from privet.artifact.description import Architecture, GuaranteeSummary, ModelDes
 from privet.artifact.predictor import Predictions, Predictor
 from privet.tables.schema import MisfitError
 
-__all__ = [
-    "Architecture",
-    "GuaranteeSummary",
-    "MisfitError",
-    "ModelDescription",
-    "Predictions",
-    "Predictor",
-]
+__all__ = ["Architecture", "GuaranteeSummary", "MisfitError", "ModelDescription", "Predictions", "Predictor"]

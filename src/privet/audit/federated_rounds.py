@@ -70,6 +70,5 @@ class _Canaries(Simulation):
         return sum_messages(zip(cohort.tolist(), sent, strict=True), told, cohort)
 
     def _send(self, row: Tensor, told: Round) -> bytes:
-        """Return the message of a client with this row, (1, d)."""
         parts = zip(self._probe.sizes, row.split([*self._probe.sizes.values()], 1), strict=True)
         return message(contribution({name: part.unsqueeze(1) for name, part in parts}, told))

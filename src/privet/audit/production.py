@@ -42,7 +42,9 @@ def record_releases(probe: Probe, begin: Callable[[Plan, LinearModel, ReleaseRec
             "The audit cannot recover the releases from what other momenta accumulate.",
         )  # fmt: skip
     model = LinearModel(probe.sizes, probe.tied)
-    recorded = _RecordingRule.of(probe.plan.clipping)
+    rule, recorded = probe.plan.clipping, None
+    if isinstance(rule, AdaptiveQuantile):
+        recorded = _RecordingRule(rule.rule, rule.quantile, rule.learning_rate, rule.share)
     plan = probe.plan if recorded is None else replace(probe.plan, clipping=recorded)
     optimizer = ReleaseRecorder(model)
     begun = begin(plan, model, optimizer)
@@ -86,12 +88,6 @@ class _RecordingRule(AdaptiveQuantile):
     """An adaptive rule that records the rule of each step and the statistics that are released with it."""
 
     seen: list[tuple[Rule, Mapping[str, Tensor]]] = field(default_factory=list, compare=False)
-
-    @staticmethod
-    def of(rule: Rule) -> _RecordingRule | None:
-        if not isinstance(rule, AdaptiveQuantile):
-            return None
-        return _RecordingRule(rule.rule, rule.quantile, rule.learning_rate, rule.share)
 
     def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
         self.seen.append((self, statistics))

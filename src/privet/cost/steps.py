@@ -33,17 +33,11 @@ _LEARNING_RATE = 1e-4
 # More than any benchmark takes.
 _STEPS = 1_000_000
 # Arm → its noise; plain training has no privacy mechanism.
-_NOISE: Mapping[str, Gaussian | None] = {
-    "plain": None,
-    "clipped": Gaussian(0.0, non_private=True),
-    "private": Gaussian(1.0),
-}
+_NOISE: Mapping[str, Gaussian | None] = {"plain": None, "clipped": Gaussian(0.0, non_private=True), "private": Gaussian(1.0)}
 KINDS: tuple[str, ...] = tuple(_NOISE)
 
 
 class _OneBatch(BatchDataset):
-    """The examples of a batch, as a data set."""
-
     row_wise = True
 
     def __init__(self, batch: Any) -> None:
@@ -77,11 +71,10 @@ def step_of(
     if noise is None:
         yield _synchronize(_build_plain_step(trained, loss_fn, optimizer, data, device), device)
         return
-    plan = Plan(
-        examples=len(data), sampling=FullBatch(), steps=_STEPS, clipping=rule, noise=noise, delta=0.1 / len(data)
-    )  # fmt: skip
+    size = len(data)
+    plan = Plan(examples=size, sampling=FullBatch(), steps=_STEPS, clipping=rule, noise=noise, delta=0.1 / size)
     reading = Reading(probe_batch=probe_batch)
-    training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=len(data), reading=reading)
+    training = Training(plan, trained, loss_fn, optimizer, data, physical_batch_size=size, reading=reading)
     with closing(iter(training)) as steps:  # type: ignore[type-var]
         yield _synchronize(lambda: next(steps), device)
 

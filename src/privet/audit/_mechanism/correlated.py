@@ -85,7 +85,6 @@ def _patterns(plan: Plan, present: Mask) -> Iterator[tuple[Indices, Mask, Mask]]
 
 
 def join(parts: list[Observations]) -> Observations:
-    """Return the observations of several runs as one."""
     noises = [part.noise for part in parts]
     values, due = (np.concatenate([getattr(noise, name) for noise in noises]) for name in ("values", "due"))
     names = ("scores", "references", "taking_part", "usable", "shifts")

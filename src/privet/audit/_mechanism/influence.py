@@ -163,8 +163,6 @@ def smallest_ratio(false_positives: float, false_negatives: float, shifts: Array
 
 
 def _least_false_negatives(shifts: Array, false_positives: float) -> float:
-    """Return the smallest false negative rate at this false positive rate."""
-
     def surplus(threshold: float) -> float:
         return float(ndtr(-threshold / shifts - shifts / 2).mean()) - false_positives
 

@@ -18,7 +18,6 @@ _REPEATED, _REPEATED_SHARE = 50, 1e-4
 
 
 def checks(seen: Noise) -> list[Check]:
-    """Return the checks of the noise."""
     everything = seen.values[seen.due]
     size = len(everything)
     deviation = math.sqrt(float(everything @ everything) / size)

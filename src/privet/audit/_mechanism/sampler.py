@@ -20,7 +20,6 @@ Draws = Sequence[Indices]
 
 
 def checks(plan: Plan, drawn: Draws) -> list[Check]:
-    """Return the checks of the samples of a plan's first steps."""
     scheme, examples = plan.sampling, plan.examples
     once = all(len(np.unique(indices)) == len(indices) for indices in drawn)
     found = [

@@ -173,7 +173,6 @@ def mechanism(
 def _gather(
     plan: Plan, names: Sequence[str] | None, trainer: Trainer, observations: int, alpha: float, report: Callable[[str], object]
 ) -> tuple[list[Check], list[influence.Influence], influence.ErrorRates]:
-    """Return the results of one attempt."""
     report("sensitivity to one example")
     wide, narrow = (_layout(plan, names, coordinates) for coordinates in (_COORDINATES, _SAMPLED_COORDINATES))
     found = add_prefix("SENS", sensitivity.checks(plan, narrow, trainer))

@@ -68,7 +68,6 @@ class CanaryTraining:
 def add_example_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]
 ) -> CanaryTraining:
-    """Return a training run with examples as canaries."""
     data = _Mixed(dataset, check_map_style(added), str(plan.unit), added=added)
     rows = ExampleReader(added).batch(np.arange(len(data.coins)))
 
@@ -107,8 +106,6 @@ def add_gradient_canaries(
 
 
 class _WithCanaryParameter(nn.Module):
-    """A model with an additional, unrelated parameter."""
-
     def __init__(self, model: nn.Module, number: int) -> None:
         super().__init__()
         self.model = model

@@ -60,11 +60,9 @@ def weighted_sum(gradients: Gradients, rule: Rule) -> dict[str, Tensor]:
 
 
 def size(tensors: Gradients) -> float:
-    """Return the L2 norm over all tensors, in float64."""
     return float(torch.cat([value.double().flatten() for value in tensors.values()]).norm())
 
 
 def distance(one: Gradients, other: Gradients) -> float:
-    """Return the L2 distance, in float64."""
     assert {name: value.shape for name, value in one.items()} == {name: value.shape for name, value in other.items()}
     return size({name: one[name].double() - other[name].double() for name in one})
