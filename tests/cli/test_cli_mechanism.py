@@ -12,7 +12,7 @@ from privet.clipping import GEP, PSAC, PSASC, AdaptiveQuantile, Automatic, Flat,
 from privet.data import load
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
-from privet.runs.public import DEAD_LEAVES, load_public
+from privet.runs.config import DEAD_LEAVES, load_public
 from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, Poisson
 from privet.sparsification import Random, Ranked
 

@@ -78,7 +78,6 @@ class GuaranteeSummary:
             object.__setattr__(self, name, tuple(map(str, getattr(self, name))))
 
     def __str__(self) -> str:
-        """Return the guarantee in a sentence."""
         if math.isinf(self.epsilon):
             return "NO PRIVACY (ε = ∞): the model may reveal any training example."
         return (

@@ -47,14 +47,12 @@ def find_folder(path: Path) -> Path:
         if (folder / _DESCRIPTION).is_file():
             return folder
     allowed = f"the directory of a finished run, or its folder {FOLDER}"
-    if (path / _WEIGHTS).is_file():
-        fix = f"It is older than the folder {FOLDER}: train again, or read model.safetensors with safetensors."
-    elif (path / "run.json").is_file():
-        fix = f"The run is not finished: privet train --resume {path}."
-    elif (path / "plan.json").is_file():
-        fix = "It is a run of privet.Training, whose network only your own code can build: load the weights into it."
-    else:
-        fix = f"It has no {_DESCRIPTION}."
+    fixes = {
+        _WEIGHTS: f"It is older than the folder {FOLDER}: train again, or read model.safetensors with safetensors.",
+        "run.json": f"The run is not finished: privet train --resume {path}.",
+        "plan.json": "It is a run of privet.Training, whose network only your own code can build: load the weights into it.",
+    }
+    fix = next((fix for name, fix in fixes.items() if (path / name).is_file()), f"It has no {_DESCRIPTION}.")
     raise InvalidArgumentError("the model", str(path), allowed, fix)
 
 

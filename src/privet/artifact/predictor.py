@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from privet._utils.device import check_device
 from privet._utils.files import write_atomically, write_text
@@ -110,11 +110,7 @@ class Predictor:
     def answer(self, rows: object, *, misfits: str = "refuse", encoded: bool = False) -> Predictions:
         """Return predictions, probabilities and misfits at once; arguments and errors as for `predict`."""
         inputs, found = encode_rows(rows, self.description, misfits=misfits, encoded=encoded)
-        with torch.inference_mode():
-            parts = [self.module(part.to(self.device)).double().cpu() for part in torch.from_numpy(inputs).split(_AT_ONCE)]
-        outputs = torch.cat(parts)
-        if not outputs.isfinite().all():
-            raise PrivetError("the outputs of the model are not finite: its training diverged; train again with a lower rate")
+        outputs = compute_outputs(self.module, inputs, self.device)
         if self.classes is None:
             return Predictions(self.description.task.decode(outputs.numpy()), None, found)
         probabilities = outputs.softmax(dim=1).numpy()
@@ -135,6 +131,15 @@ class Predictor:
             PrivetError: the package that writes the format is not installed.
         """
         return export_module(self.module, self.description, Path(path), to)
+
+
+def compute_outputs(module: nn.Module, inputs: NDArray[np.float32], device: str) -> Tensor:
+    """Return the outputs of a network for encoded rows, (N, K) float64 on the CPU; a PrivetError if they are not finite."""
+    with torch.inference_mode():
+        outputs = torch.cat([module(part.to(device)).double().cpu() for part in torch.from_numpy(inputs).split(_AT_ONCE)])
+    if not outputs.isfinite().all():
+        raise PrivetError("the outputs of the model are not finite: its training diverged; train again with a lower rate")
+    return outputs
 
 
 def load(path: str | Path, *, device: str = "cpu") -> Predictor:

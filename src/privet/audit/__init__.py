@@ -10,22 +10,6 @@ from privet.audit.federated_rounds import hold_rounds
 from privet.audit.probe import LinearModel, Probe, ProbeData, Trace, Trainer
 
 __all__ = [
-    "FAMILIES",
-    "Check",
-    "GuaranteeCheck",
-    "GuessBounds",
-    "LinearModel",
-    "MechanismAudit",
-    "OneRunAudit",
-    "Probe",
-    "ProbeData",
-    "Trace",
-    "Trainer",
-    "bounds",
-    "canaries",
-    "check",
-    "hold_rounds",
-    "mechanism",
-    "one_run",
-    "usual_plan",
-]
+    "FAMILIES", "Check", "GuaranteeCheck", "GuessBounds", "LinearModel", "MechanismAudit", "OneRunAudit", "Probe",
+    "ProbeData", "Trace", "Trainer", "bounds", "canaries", "check", "hold_rounds", "mechanism", "one_run", "usual_plan",
+]  # fmt: skip

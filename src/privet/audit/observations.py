@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaincinv, gammaln
 
-from privet.audit.probe import Array, Layout, Probe, ProbeData, Trace, slices
+from privet.audit.probe import Array, Layout, Probe, Trace, slices
 from privet.clipping import Projected, Rule
 from privet.plan import Plan
 from privet.sparsification import Sparsification
@@ -86,8 +86,12 @@ def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
         references += weight[:, None] * scaled[:, other]
         usable &= kept[:, own] & kept[:, other]
         untouched[own] = False
-    present = np.ones_like(usable) if trace.drawn is None else _present(trace.drawn, probe.data, layout.canaries)
-    drawn = None if trace.drawn is None else np.array([len(indices) for indices in trace.drawn], dtype=np.float64)
+    present, drawn = np.ones_like(usable), None
+    if trace.drawn is not None:
+        # Canaries that do not fit into the data are not sampled.
+        canaries = np.arange(layout.canaries)
+        present = np.stack([np.isin(canaries, probe.data.row_of[indices]) for indices in trace.drawn])
+        drawn = np.array([len(indices) for indices in trace.drawn], dtype=np.float64)
     noise = Noise(
         values=np.where(kept, scaled, 0.0)[:, untouched],
         due=kept[:, untouched],
@@ -156,15 +160,6 @@ def _seen_masks(kind: Sparsification, times: Timetable, released: Array) -> Mask
         if np.count_nonzero(~row) != expected or not np.array_equal(first.setdefault(block, row.copy()), row):
             kept[step] = True
     return kept
-
-
-def _present(drawn: Sequence[NDArray[np.int64]], data: ProbeData, canaries: int) -> Mask:
-    """Return (T, m): whether a canary was sampled; False for canaries that do not fit into the data."""
-    found = np.zeros((len(drawn), canaries), dtype=bool)
-    for step, indices in enumerate(drawn):
-        own = data.row_of[indices]
-        found[step, own[own >= 0]] = True
-    return found
 
 
 def _expected_counts(rules: Sequence[Rule], norms: Array, name: str, canaries: NDArray[np.int64], drawn: Array) -> Array:

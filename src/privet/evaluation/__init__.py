@@ -12,16 +12,6 @@ from privet.evaluation.result import Evaluation, RegressionEvaluation
 from privet.evaluation.result import GroupAccuracy as GroupAccuracy
 
 __all__ = [
-    "ConfidenceDisplay",
-    "Evaluation",
-    "RegressionEvaluation",
-    "ReliabilityDisplay",
-    "TrueClassDisplay",
-    "class_wise",
-    "equal_mass",
-    "equal_width",
-    "evaluate",
-    "evaluate_regression",
-    "tabulate",
-    "top_label",
-]
+    "ConfidenceDisplay", "Evaluation", "RegressionEvaluation", "ReliabilityDisplay", "TrueClassDisplay", "class_wise",
+    "equal_mass", "equal_width", "evaluate", "evaluate_regression", "tabulate", "top_label",
+]  # fmt: skip

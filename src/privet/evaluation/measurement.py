@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -124,15 +124,13 @@ _UPPER_LIMITS = {
 }
 
 
-def _metrics(scores: _Scores, edges: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the metrics of `_UPPER_LIMITS`, in this order."""
-    table = tabulate(scores.confidence, scores.correct, edges)
-    means = (float(column.mean()) for column in (scores.losses, scores.squares))
-    return (*means, table.expected_error, table.root_mean_square_error)
-
-
 def _intervals(scores: _Scores, edges: tuple[float, ...], resamples: int) -> Intervals:
-    low, high = bootstrap_interval(lambda *columns: _metrics(_Scores(*columns), edges), *scores, resamples=resamples)
+    def metrics(*columns: NDArray[Any]) -> tuple[float, ...]:  # those of `_UPPER_LIMITS`, in this order
+        drawn = _Scores(*columns)
+        table = tabulate(drawn.confidence, drawn.correct, edges)
+        return float(drawn.losses.mean()), float(drawn.squares.mean()), table.expected_error, table.root_mean_square_error
+
+    low, high = bootstrap_interval(metrics, *scores, resamples=resamples)
     limits = np.array([*_UPPER_LIMITS.values()])  # a basic interval may extend beyond the possible values
     ends = zip(low.clip(0, limits).tolist(), high.clip(0, limits).tolist(), strict=True)
     # Accuracy is a proportion, so its interval needs no resampling.

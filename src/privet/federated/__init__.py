@@ -13,14 +13,6 @@ from privet.federated.server import Federated
 from privet.federated.simulation import Simulation
 
 __all__ = [
-    "Communication",
-    "Federated",
-    "LocalSteps",
-    "Population",
-    "ProcessPool",
-    "Round",
-    "Simulation",
-    "contribution",
-    "message",
+    "Communication", "Federated", "LocalSteps", "Population", "ProcessPool", "Round", "Simulation", "contribution", "message",
     "sum_messages",
-]
+]  # fmt: skip

@@ -110,11 +110,6 @@ class Communication:
         }
 
 
-def uploaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
-    """Return the bytes of a client's message in a round: four for every kept coordinate and every statistic of the rule."""
-    return _message_size(plan, parameters) - _NUMBER * _dropped(plan, parameters, number)
-
-
 def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
     """Return the bytes that a client receives in a round: the parameters as float32, and the mask.
 
@@ -127,7 +122,7 @@ def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int
 
 
 def _message_size(plan: Plan, parameters: Mapping[str, Tensor]) -> int:
-    """Return the bytes of a message that keeps all coordinates."""
+    """Return the bytes of a message that keeps all coordinates: four for each, and for every statistic of the rule."""
     tensors = no_contributions(Round(1, parameters, plan.clipping)).tensors
     return _NUMBER * sum(tensor.numel() for tensor in tensors.values())
 

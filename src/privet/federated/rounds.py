@@ -67,11 +67,9 @@ class _Weighted(WrappedGrad):
     factors: Tensor
 
     def materialize(self) -> Tensor:
-        """Return the updates, without the factors."""
         return self.inner.materialize()
 
     def squared_norms(self) -> Tensor:
-        """Return the squared norms of the updates, (K,) float64."""
         return self.inner.squared_norms()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -79,11 +77,9 @@ class _Weighted(WrappedGrad):
         return self.inner.weighted_sum(weights * self.factors.to(weights))
 
     def index_select(self, index: Tensor | slice) -> _Weighted:
-        """Return the updates of a subset of the clients."""
         return replace(self, inner=self.inner.index_select(index), factors=self.factors[index])
 
     def double(self) -> _Weighted:
-        """Return the same updates in float64."""
         return replace(self, inner=self.inner.double())
 
 

@@ -59,7 +59,6 @@ class Cohorts(BatchDataset):
         self._clients, self.privacy_unit = population.clients, population.privacy_unit
 
     def __len__(self) -> int:
-        """Return the number of clients."""
         return self._clients
 
     def read(self, indices: Indices) -> Any:

@@ -162,11 +162,7 @@ def _communication(run: Run) -> PageTable | None:
 def _accountants(run: Run) -> PageTable | None:
     claims = run.guarantee.epsilon_by_accountant if run.guarantee else {}
     rows = [
-        (
-            noted(known.name, f" {known.full_name}"),
-            known.show(value),
-            noted(known.direction, "" if known.is_bound else known.meaning),
-        )
+        (noted(known.name, f" {known.full_name}"), known.show(value), noted(known.direction, known.meaning))
         for known, value in ((accountants.describe(key), value) for key, value in claims.items())
     ]
     return PageTable(("Accountant", "ε", "Relation to the true ε"), rows, "accountants") if rows else None

@@ -27,7 +27,7 @@ def flatten(settings: Mapping[str, Any], defaults: Container[str] = ()) -> Itera
     """
     for path, value in _leaves(settings, ()):
         name = _NAMES.get(path, path)
-        if name != "format" and not _is_unset(value):
+        if name != "format" and value is not None and value is not False and value not in ("", []):
             yield name, numbers.format_value(value) + (" (default)" if name in defaults else "")
 
 
@@ -47,10 +47,6 @@ def _leaves(settings: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tupl
                 yield from _leaves(part, place)
             else:
                 yield " · ".join(place).replace("_", " "), part
-
-
-def _is_unset(value: Any) -> bool:
-    return value is None or value is False or value in ("", [])
 
 
 def _number_parts(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

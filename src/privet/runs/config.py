@@ -1,4 +1,4 @@
-"""Configuration of a run apart from its plan: data, network and optimizer by name."""
+"""Configuration of a run apart from its plan: data, public examples, network and optimizer by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
@@ -15,19 +15,24 @@ from privet import data, models
 from privet._utils.device import check_device
 from privet.accounting.privacy_unit import Unit, group_unit
 from privet.artifact import Architecture
-from privet.clipping import GEP
+from privet.clipping import GEP, Rule
 from privet.data import DataSet
+from privet.data.sets.dead_leaves import DEVIATION, MEAN, dead_leaves
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
 from privet.models.networks import FOR_TABLES, check_task
 from privet.optim import NAG, SGLD, AdamBC, GaussianPrior, UncorrectedAdam, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
 from privet.runs.division import Division, divide, sizes
-from privet.runs.public import load_public
 from privet.runs.tasks import Task, normalise_priors, number_features, scale_targets, task_of
 from privet.tables import Classification, Schema
 from privet.units import Users, averaged, grouped
 from privet.units.augmentations import augmentation
+
+DEAD_LEAVES = "dead-leaves"
+# Made-up images, of which a step draws its anchors.
+_IMAGES = 2000
+_PALEST = 0.4  # smallest factor of a channel in a made-up colour
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,53 @@ class Setup:
     def build_average(self, model: nn.Module) -> AveragedModel | None:
         """Return the average of the model's parameters, or None."""
         return None if self.average is None else AVERAGES[self.average](model)
+
+
+def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
+    """Return the public examples that a plan's rule names, or None for a rule without any.
+
+    The name is that of a data set of the catalogue, the path of an .npz file, or "dead-leaves" for made-up images. Labels are
+    drawn at random from a fixed seed, as in Yu et al. 2021, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation
+    for Private Learning", section 4. Of the private data set, only shape, classes and pixel range are read.
+    """
+    if not isinstance(rule, GEP):
+        return None
+    if dataset.classes is None:
+        raise InvalidArgumentError(
+            "clipping", "GEP", "another rule for a regression by name", "In Python, pass public=... to privet.Training."
+        )
+    inputs = _make_images(dataset, max(_IMAGES, rule.anchors)) if rule.public == DEAD_LEAVES else _load(rule, dataset)
+    if inputs.shape[1:] != dataset.input_shape:
+        raise InvalidArgumentError(
+            "clipping.public", f"{rule.public!r} of shape {tuple(inputs.shape[1:])}", f"of shape {dataset.input_shape}",
+            "Public examples must look like the private ones to the model.",
+        )  # fmt: skip
+    labels = torch.randint(dataset.classes, (len(inputs),), generator=torch.Generator().manual_seed(0), device="cpu")
+    return TensorDataset(inputs, labels)
+
+
+def _load(rule: GEP, dataset: DataSet) -> Tensor:
+    path = rule.public.lower().endswith(".npz")
+    found = data.load(rule.public, classes=dataset.classes) if path else data.load(rule.public)
+    # A copy of a file elsewhere is not noticed: to compare the contents would make an error depend on them.
+    if found.name == dataset.name and (not path or found.provenance == dataset.provenance):
+        raise InvalidArgumentError(
+            "clipping.public", rule.public, "other data than those that are trained on",
+            "What gradients of private examples span is private, too.",
+        )  # fmt: skip
+    return found.train.tensors[0]
+
+
+def _make_images(dataset: DataSet, number: int) -> Tensor:
+    """Return dead leaves (number, *input shape) on the scale of the data's pixels, in random colours."""
+    shape = dataset.input_shape
+    if len(shape) != 3 or shape[1] != shape[2] or dataset.pixel_range is None:
+        raise InvalidArgumentError("clipping.public", DEAD_LEAVES, "another name", "These images are square, on a known scale.")
+    black, white = dataset.pixel_range
+    grey = dead_leaves(number, shape[1]) * DEVIATION + MEAN
+    colours = torch.rand(number, shape[0], 1, 1, generator=torch.Generator().manual_seed(1), device="cpu")
+    tinted = grey * (1 if shape[0] == 1 else _PALEST + (1 - _PALEST) * colours)
+    return black + (white - black) * tinted
 
 
 Build = Callable[[Setup, Plan, nn.Module], torch.optim.Optimizer]

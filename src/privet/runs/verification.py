@@ -80,11 +80,20 @@ def verify(directory: Path) -> Verified | VerifiedFit:
         noise of the plan in the directory. Only a tip that was kept elsewhere shows whether the ledger's end was cut off,
         together with the checkpoints that would show it.
     """
-    if (convex := _read_convex_plan(directory)) is not None:
-        return _verify_fit(directory, convex)
-    plan, path = read_plan(directory), directory / LEDGER
+    path, convex = directory / LEDGER, _read_convex_plan(directory)
+    plan = read_plan(directory) if convex is None else convex
     history, tips, torn = read_history(path)
-    history.check_plan(plan.to_dict(), plan.multipliers().tolist(), f"the ledger {path}", plan.queries)
+    multipliers = [] if isinstance(plan, ConvexPlan) else plan.multipliers().tolist()
+    history.check_plan(plan.to_dict(), multipliers, f"the ledger {path}", plan.queries)
+    if isinstance(plan, ConvexPlan):
+        return VerifiedFit(
+            run=history.run,
+            queries=tuple(history.queries),
+            released="solution" in history.answers,
+            epsilon=plan.epsilon() if history.queries else 0.0,
+            delta=plan.delta,
+            tip=tips[-1],
+        )
     saved, state = checkpoint.latest(directory)
     if state is not None and (state["ledger"] not in tips or state["step"] > history.spent):
         raise LedgerError(f"the checkpoint {saved} is newer than, or foreign to, the ledger: spent steps would not be counted")
@@ -106,20 +115,6 @@ def verify(directory: Path) -> Verified | VerifiedFit:
         torn=torn,
         completed=None if state is None else int(state["step"]),
         queries=tuple(history.queries),
-    )
-
-
-def _verify_fit(directory: Path, plan: ConvexPlan) -> VerifiedFit:
-    path = directory / LEDGER
-    history, tips, _ = read_history(path)
-    history.check_plan(plan.to_dict(), [], f"the ledger {path}", plan.queries)
-    return VerifiedFit(
-        run=history.run,
-        queries=tuple(history.queries),
-        released="solution" in history.answers,
-        epsilon=plan.epsilon() if history.queries else 0.0,
-        delta=plan.delta,
-        tip=tips[-1],
     )
 
 

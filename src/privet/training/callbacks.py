@@ -117,7 +117,6 @@ class Callback:
 
 
 def _check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
-    """Return the callbacks as a tuple; refuse anything else."""
     found = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
     if not all(isinstance(one, Callback) for one in found):
         raise InvalidArgumentError(

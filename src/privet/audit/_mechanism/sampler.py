@@ -32,7 +32,9 @@ def checks(plan: Plan, drawn: Draws) -> list[Check]:
         return [*found, *_check_cycles(scheme, examples, drawn)]
     if isinstance(scheme, FixedOrder):
         length = scheme.epoch_length(examples)
-        return [*found, _check_partition(examples, drawn, length), _check_order(drawn, length)]
+        same = all(np.array_equal(one, other) for one, other in zip(drawn, drawn[length:], strict=False))
+        order = deterministic_check("the same order in every epoch", f"{len(drawn):,} steps", holds=same)
+        return [*found, _check_partition(examples, drawn, length), order]
     found.append(Check("joint sampling of pairs", "neighbours, and pairs across halves", _pairs_p_value(examples, drawn)))
     if isinstance(scheme, ByEpoch):
         length = scheme.epoch_length(examples)
@@ -173,11 +175,6 @@ def _check_partition(examples: int, drawn: Draws, length: int) -> Check:
     whole = epochs[: len(drawn) // length]
     once = all(len(np.unique(epoch)) == len(epoch) for epoch in epochs) and all(len(epoch) == examples for epoch in whole)
     return deterministic_check("every example once per epoch", f"{len(whole):,} epochs of {length:,} steps", holds=once)
-
-
-def _check_order(drawn: Draws, length: int) -> Check:
-    same = all(np.array_equal(one, other) for one, other in zip(drawn, drawn[length:], strict=False))
-    return deterministic_check("the same order in every epoch", f"{len(drawn):,} steps", holds=same)
 
 
 def _check_cycles(scheme: CyclicPoisson, examples: int, drawn: Draws) -> list[Check]:

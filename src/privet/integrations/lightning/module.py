@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Never, Self
@@ -244,8 +244,7 @@ class PublicTrainer:
     @classmethod
     def of(cls, trainer: pl.Trainer) -> PublicTrainer:
         """Return the numbers of a Trainer as they are now."""
-        asked: dict[str, Any] = {field.name: getattr(trainer, field.name) for field in fields(cls)}
-        return cls(**asked | {"barebones": True, "is_global_zero": False, "logger": None, "loggers": ()})
+        return cls(**{field.name: getattr(trainer, field.name) for field in fields(cls) if field.default is MISSING})
 
     def __getattr__(self, name: str) -> Never:
         known = ", ".join(field.name for field in fields(type(self)))

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from privet import models
 from privet._utils.device import check_device
 from privet.accounting.composition.selection import SelectionGuarantee
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import Architecture
+from privet.artifact.predictor import compute_outputs
 from privet.budget import Budget
 from privet.clipping import Flat
 from privet.data import DataSet
 from privet.data.dataset import to_tensors
-from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetError, PrivetWarning
+from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetWarning
 from privet.integrations.sklearn import public_facts
 from privet.integrations.sklearn.pipelines import LearnsPrivately, warn_of_pipeline
 from privet.integrations.sklearn.public_facts import Bounds, Labels
@@ -42,7 +42,6 @@ from privet.training import Storage, Training
 from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
 from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
 
-_AT_ONCE = 1024
 _NOT_COVERED = (
     "transformers that were fitted on the same rows before the estimator got them (check_pipeline of "
     "privet.integrations.sklearn names those of a pipeline)"
@@ -243,7 +242,6 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         return public_facts.declare_schema(frame, bounds, self._target(values))
 
     def _assess(self, prepared: Preparation, training: Training) -> Feasibility:
-        """Return the forecast of a training, from public facts."""
         plan, architecture = training.plan, prepared.architecture
         simpler = find_simpler_model(
             architecture.name, plan.examples, architecture.input_shape, task=prepared.task.name, schema=True,
@@ -253,19 +251,13 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         return assess(plan, parameters, epsilon=self.epsilon, simpler=simpler)
 
     def _outputs(self, rows: Any) -> NDArray[np.float64]:
-        """Return the outputs of the network, (N, K)."""
         check_is_fitted(self, "model_")
         frame = self._read(rows, reset=False)
         if self.schema is None:  # by position, since a frame can be fitted and an array predicted, or the reverse
             names = [name for name, _ in self.schema_.columns]
             frame = replace(frame, columns=dict(zip(names, frame.columns.values(), strict=True)))
-        inputs = torch.from_numpy(self.schema_.encode(frame))
-        with torch.inference_mode():
-            parts: list[Tensor] = [self.model_(part.to(self.device)).double().cpu() for part in inputs.split(_AT_ONCE)]
-        outputs: NDArray[np.float64] = torch.cat(parts).numpy()
-        if not np.isfinite(outputs).all():
-            raise PrivetError("the outputs of the model are not finite: its training diverged; train again with a lower rate")
-        return outputs
+        found: NDArray[np.float64] = compute_outputs(self.model_, self.schema_.encode(frame), self.device).numpy()
+        return found
 
 
 @lru_cache(maxsize=128)

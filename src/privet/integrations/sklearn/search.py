@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sklearn.model_selection import ParameterGrid
@@ -20,13 +19,6 @@ _Estimator = TypeVar("_Estimator", bound=PrivateEstimator)
 
 # Parameters of an estimator that a search may vary: they affect neither the guarantee nor what is declared public.
 _SETTINGS = ("model", "model_options", "steps", "batch_size", "bound", "learning_rate", "random_state")
-
-
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    estimator: Any
-    prepared: Preparation
-    training: Training
 
 
 def tune(
@@ -75,20 +67,23 @@ def tune(
     if estimator.public_rows:
         raise InvalidArgumentError("public_rows", True, "False in a private search", "On public rows, use GridSearchCV.")
     law = geometric(mean=float(len(settings))) if number is None else number
-    trials: list[_Trial] = []
+    trials: list[tuple[Training, Any, Preparation]] = []
+
+    def of(training: Training) -> tuple[Any, Preparation]:
+        return next((one, prepared) for each, one, prepared in trials if each is training)
 
     def score(training: Training) -> float:
-        trial = next(each for each in trials if each.training is training)
+        one, prepared = of(training)
         try:
-            return float(trial.estimator.adopt(trial.prepared, training).score(*public))
+            return float(one.adopt(prepared, training).score(*public))
         except PrivetError:  # its training diverged; an exception would tell about a trial that is not chosen
             return math.nan
 
     def start(plan: Plan, setting: Mapping[str, Any]) -> Training:
-        trial = with_setting(setting)
-        prepared = trial.prepare(X, y)
-        trials.append(_Trial(trial, prepared, trial.begin(prepared, plan)))
-        return trials[-1].training
+        one = with_setting(setting)
+        prepared = one.prepare(X, y)
+        trials.append((one.begin(prepared, plan), one, prepared))
+        return trials[-1][0]
 
     def with_setting(setting: Mapping[str, Any]) -> _Estimator:
         return type(estimator)(**{**estimator.get_params(deep=False), **setting})
@@ -103,6 +98,6 @@ def tune(
     result = search(candidates, start, score=criterion, number=law)
     if result.training is None:
         raise PrivetError("the number of trainings was drawn as 0, so there is no model; choose a distribution that starts at 1")
-    best = next(each for each in trials if each.training is result.training)
-    found: _Estimator = best.estimator.adopt(best.prepared, result.training, result.guarantee)
+    best, prepared = of(result.training)
+    found: _Estimator = best.adopt(prepared, result.training, result.guarantee)
     return found

@@ -58,10 +58,7 @@ REFUSED: Mapping[str, Refused] = {
     "data_seed": Refused("The guarantee needs a sample that nobody can predict; its randomness has no seed."),
     "torch_compile": Refused("A compiled graph hides where parameters are used, so training would run uncompiled."),
     "use_liger_kernel": Refused("Its fused kernels hide where parameters are used."),
-    "deepspeed": Refused(_ONE_PROCESS),
-    "fsdp": Refused(_ONE_PROCESS),
-    "parallelism_config": Refused(_ONE_PROCESS),
-    "tpu_num_cores": Refused(_ONE_PROCESS),
+    **dict.fromkeys(("deepspeed", "fsdp", "parallelism_config", "tpu_num_cores"), Refused(_ONE_PROCESS)),
     "world_size": Refused(_ONE_PROCESS + " Start the script without torchrun or accelerate launch.", (1,)),
     "n_gpu": Refused(_ONE_PROCESS + " Make one GPU visible: CUDA_VISIBLE_DEVICES=0.", (0, 1)),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -131,9 +131,9 @@ def padding_changes(model: nn.Module, loss_fn: LossFunction, collate: Collate, r
             if bare is None:
                 return False
             one, other = (
-                torch.autograd.grad(loss_fn(model, batch).sum(), parameters, allow_unused=True) for batch in (padded, bare)
+                torch.autograd.grad(loss_fn(model, batch).sum(), parameters, materialize_grads=True) for batch in (padded, bare)
             )
-            norm, off = _norm(one), _norm([_difference(a, b) for a, b in zip(one, other, strict=True)])
+            norm, off = _norm(one), _norm([a - b for a, b in zip(one, other, strict=True)])
     except Exception:  # the check before the first step says what is wrong with the model
         return False
     return off > (_COARSE if coarse else _ROUNDING[torch.float32]) * max(norm, _norm(other))
@@ -186,14 +186,8 @@ def _without_padding(batch: Any, has_decoder: bool) -> Any:
     return {name: value[:, kept] if cut(name, value) else value for name, value in batch.items()}
 
 
-def _difference(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one - other
-
-
-def _norm(gradients: Any) -> float:
-    return math.sqrt(sum(float(each.detach().float().square().sum()) for each in gradients if each is not None))
+def _norm(gradients: Iterable[Tensor]) -> float:
+    return math.sqrt(sum(float(each.detach().float().square().sum()) for each in gradients))
 
 
 def _is_sequence(value: Any) -> bool:

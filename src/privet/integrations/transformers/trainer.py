@@ -237,7 +237,6 @@ class PrivateTrainerMixin:
         )
 
     def _private_parts(self) -> tuple[Dataset[Any], Collate | None, LossFunction]:
-        """Return data set, collate function and loss of the training."""
         loss_fn = label_loss(predicts_next_token(self.model)) if self.loss_fn is None else self.loss_fn
         if isinstance(self.train_dataset, BatchDataset):  # units, which collate their examples themselves
             return self.train_dataset, None, grouped(loss_fn) if self.loss_fn is None else loss_fn

@@ -10,16 +10,16 @@ from privet.report import numbers
 
 @dataclass(frozen=True, slots=True)
 class AccountantLabel:
-    """Description of an accountant: the relation of its ε to the true ε, in two or three words and in a sentence.
+    """Description of an accountant: the relation of its ε to the true ε, in two or three words and, unless bound, in a sentence.
 
     A textbook theorem is many times too large for a training; a chart on a linear axis leaves it to the table.
     """
 
     name: str
     full_name: str
-    direction: str
-    meaning: str
-    is_bound: bool
+    direction: str = "upper bound"
+    meaning: str = ""
+    is_bound: bool = True
     is_textbook: bool = False
 
     def show(self, epsilon: float | None) -> str:
@@ -30,16 +30,12 @@ class AccountantLabel:
         return about + numbers.format_epsilon(epsilon)
 
 
-def _bound(name: str, full_name: str, *, is_textbook: bool = False) -> AccountantLabel:
-    return AccountantLabel(name, full_name, "upper bound", "The true ε is at most this.", is_bound=True, is_textbook=is_textbook)
-
-
 _KNOWN = {
-    "pld": _bound("PLD", "privacy loss distribution"),
-    "rdp": _bound("RDP", "Rényi differential privacy"),
-    "moments": _bound("Moments", "moments accountant"),
-    "strong": _bound("Strong", "strong composition", is_textbook=True),
-    "basic": _bound("Basic", "basic composition", is_textbook=True),
+    "pld": AccountantLabel("PLD", "privacy loss distribution"),
+    "rdp": AccountantLabel("RDP", "Rényi differential privacy"),
+    "moments": AccountantLabel("Moments", "moments accountant"),
+    "strong": AccountantLabel("Strong", "strong composition", is_textbook=True),
+    "basic": AccountantLabel("Basic", "basic composition", is_textbook=True),
     "edgeworth": AccountantLabel(
         "Edgeworth", "Edgeworth expansion", "approximation",
         "An approximation by moments of the losses, which can be too small: not a guarantee.", is_bound=False,

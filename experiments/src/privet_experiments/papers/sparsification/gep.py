@@ -7,7 +7,7 @@ __all__ = ["GEP_CIFAR10", "GEP_FASHION"]
 from typing import Any
 
 from privet.clipping import GEP, Flat
-from privet.runs.public import DEAD_LEAVES
+from privet.runs.config import DEAD_LEAVES
 from privet.sampling import Poisson
 from privet.sparsification import Random
 from privet_experiments.claims import Claim
