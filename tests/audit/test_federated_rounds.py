@@ -80,14 +80,14 @@ def test_clients_are_summed_by_messages_and_by_simulation(monkeypatch):
 
 def test_what_is_reported_as_drawn_is_each_round_s_cohort(monkeypatch):
     asked = []
-    tell = server.CohortSummer.sum_draw
+    own = server.Federated._sum
 
     def keep(self, reading, *given):
         physical, groups = next(reading)
         asked.append(physical.indices)
-        return tell(self, iter([(physical, groups)]), *given)
+        return own(self, iter([(physical, groups)]), *given)
 
-    monkeypatch.setattr(server.CohortSummer, "sum_draw", keep)
+    monkeypatch.setattr(server.Federated, "_sum", keep)
     trace = hold_rounds(probe_of(10))
     assert all(np.array_equal(one, other) for one, other in zip(trace.drawn, asked, strict=True))
     assert len({len(each) for each in asked}) > 1

@@ -13,7 +13,7 @@ from privet.federated import Communication, Round
 from privet.federated.communication import downloaded
 from privet.federated.messages import message
 from privet.federated.rounds import contribution
-from privet.federated.server import CohortSummer
+from privet.federated.server import tell
 from privet.noise import Gaussian
 from privet.sparsification import Random, Ranked
 
@@ -55,8 +55,8 @@ def test_planned_bytes_are_those_of_the_messages(rule, kind):
 
 
 def test_clients_receive_the_parameters_and_a_description_of_the_mask():
-    summer = CohortSummer(plan_of(kind="random"), None, PARAMETERS)
-    told = summer.tell(17, RULES["flat"], masks_of(plan_of(kind="random"), 17))
+    plan = plan_of(kind="random")
+    told = tell(plan, PARAMETERS, 17, RULES["flat"], masks_of(plan, 17))
     assert told.selection is not None  # seed, block and zeros: three numbers below 2³¹
     received = {kind: [downloaded(plan_of(kind=kind), PARAMETERS, number) for number in (1, 17)] for kind in KINDS}
     ranked = -(-SIZE // 8)

@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant("examples are padded past what the model takes", "_collate_within", "if longest < length", "if longest > length",
            PADDING("test_no_example_is_padded_past_what_the_model_takes[limits1-lengths1]")),
     Mutant("padding that changes gradients stays", "padding.padding_changes",
-           "_norm([_difference(a, b) for a, b in zip(one, other, strict=True)])", "0.0",
+           "_norm([a - b for a, b in zip(one, other, strict=True)])", "0.0",
            PADDING("test_where_padding_changes_the_gradient_examples_have_their_own_lengths[positions shift]")),
     Mutant("packing is allowed", "trl._REFUSED",
            '"packing": Refused(_UNIT_IS_LOST)', '"packing": Refused(_UNIT_IS_LOST, (False, True))',

@@ -83,7 +83,10 @@ class ReliabilityDisplay(TableDisplay):
         if shown:
             claimed, share, low, high = zip(*shown, strict=True)
             axes.vlines(claimed, share, claimed, color=ORANGE, linewidth=5, alpha=0.45)
-            _draw_intervals(axes, claimed, low, high, BLUE)
+            # Bars with caps: an interval need not contain its point estimate, if it is corrected for bias.
+            axes.vlines(claimed, low, high, color=BLUE, linewidth=1)
+            for end in (low, high):
+                axes.plot(claimed, end, linestyle="", marker="_", markersize=5, color=BLUE)
             axes.plot(claimed, share, "o", color=BLUE, markersize=3.5, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="frequency", aspect="equal")
 
@@ -115,10 +118,3 @@ class TrueClassDisplay(ConfidenceDisplay):
         targets, claimed = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
         given = np.take_along_axis(claimed, targets[:, None], axis=1)[:, 0]
         return tabulate(given, claimed.argmax(1) == targets, edges)
-
-
-def _draw_intervals(axes: Axes, places: ArrayLike, low: ArrayLike, high: ArrayLike, colour: str) -> None:
-    """Draw intervals as bars with caps. An interval need not contain its point estimate, if it is corrected for bias."""
-    axes.vlines(places, low, high, color=colour, linewidth=1)
-    for end in (low, high):
-        axes.plot(places, end, linestyle="", marker="_", markersize=5, color=colour)

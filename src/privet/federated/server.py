@@ -23,7 +23,7 @@ from privet.plan import Plan
 from privet.reading.batches import BatchDataset
 from privet.sampling import Indices
 from privet.sparsification import Random
-from privet.sparsification.drawing import Masks, Selection, total
+from privet.sparsification.drawing import Masks, total
 from privet.training import Reading, Storage
 from privet.training.callbacks import TIMES
 from privet.training.directory import read_plan
@@ -66,38 +66,14 @@ class Cohorts(BatchDataset):
         return torch.from_numpy(indices)
 
 
-class CohortSummer:
-    """Asks the population for the clipped sum of every round.
-
-    Guarantee:
-        What is released is the population's sum under the round's own sensitivity, noise scales and support: the population
-        cannot loosen them. Its errors are not shown, because they may depend on who was drawn.
-    """
-
-    def __init__(self, plan: Plan, population: Population, parameters: Mapping[str, Tensor]) -> None:
-        self._plan, self._population, self._parameters = plan, population, parameters
-
-    def sum_draw(self, batches: Batches, rule: Rule, masks: Masks | None) -> ClippedSum:
-        """Return the clipped sum of a cohort; a StepError if the population failed as a whole, and the round counts as spent."""
-        ((physical, _),) = batches  # a cohort is read whole
-        told = self.tell(physical.part.draw, rule, masks)
-        try:
-            found = self._population.gather(told, physical.indices)
-        except USER_ERRORS as error:  # not even its type may be told: it may be a client's
-            raise_hidden(error, "the population could not gather a round, and the round counts as spent")
-        return _check_sum(found, told)
-
-    def tell(self, number: int, rule: Rule, masks: Masks | None) -> Round:
-        """Return what clients are told in a round: copies of the parameters, the rule, and the masks or how to build them."""
-        parameters = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
-        return Round(number, parameters, rule, masks, self._selection(number))
-
-    def _selection(self, number: int) -> Selection | None:
-        kind, times = self._plan.sparsification, self._plan.timetable()
-        if not isinstance(kind, Random) or times is None:
-            return None
-        size = total({name: tuple(parameter.shape) for name, parameter in self._parameters.items()})
-        return kind.selection(times.block(number), times.blocks, size)
+def tell(plan: Plan, parameters: Mapping[str, Tensor], number: int, rule: Rule, masks: Masks | None) -> Round:
+    """Return what clients are told in a round: copies of the parameters, the rule, and the masks or how to build them."""
+    kind, times, selection = plan.sparsification, plan.timetable(), None
+    if isinstance(kind, Random) and times is not None:
+        size = total({name: tuple(parameter.shape) for name, parameter in parameters.items()})
+        selection = kind.selection(times.block(number), times.blocks, size)
+    copies = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    return Round(number, copies, rule, masks, selection)
 
 
 class Federated(Loop):
@@ -188,10 +164,22 @@ class Federated(Loop):
         """Prepare steps whose draws are cohorts of clients, each read whole, and whose sums the population gathers."""
         _check_population(plan, parts.model, population)
         self._prepare(plan, parts, plan.examples, "loop", Reading(probe=False), fresh=fresh)
-        self._cohorts = CohortSummer(plan, population, self._parameters)
+        self._population = population
 
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
-        return self._cohorts.sum_draw(batches, rule, masks)
+        """Return the clipped sum of a cohort; a StepError if the population failed as a whole, and the round counts as spent.
+
+        Guarantee:
+            What is released is the population's sum under the round's own sensitivity, noise scales and support: the population
+            cannot loosen them. Its errors are not shown, because they may depend on who was drawn.
+        """
+        ((physical, _),) = batches  # a cohort is read whole
+        told = tell(self.plan, self._parameters, physical.part.draw, rule, masks)
+        try:
+            found = self._population.gather(told, physical.indices)
+        except USER_ERRORS as error:  # not even its type may be told: it may be a client's
+            raise_hidden(error, "the population could not gather a round, and the round counts as spent")
+        return _check_sum(found, told)
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the rounds spent so far: it says who is trusted, and against whom cohorts are secret."""

@@ -152,18 +152,13 @@ class Simulation:
         device = next(iter(told.parameters.values())).device
         for start in range(0, len(indices), self._at_once):
             with preserve_generators():
-                total = self._add(total, told, indices[start : start + self._at_once], device)
-        return total
-
-    def _add(self, total: ClippedSum, told: Round, indices: Indices, device: torch.device) -> ClippedSum:
-        """Return a sum and the updates of further clients."""
-        for group in move_groups(self._reader.read(indices), device):
-            clients = _unpack(group.examples)
-            found = None if clients is None else self._train(told.parameters, clients)
-            if found is not None:
-                assert total.part is not None
-                deltas, weights = found
-                total = total.join(contribution(deltas, told, weights, start=total.part.stop))
+                for group in move_groups(self._reader.read(indices[start : start + self._at_once]), device):
+                    clients = _unpack(group.examples)
+                    found = None if clients is None else self._train(told.parameters, clients)
+                    if found is not None:
+                        assert total.part is not None
+                        deltas, weights = found
+                        total = total.join(contribution(deltas, told, weights, start=total.part.stop))
         return total
 
     def _train(self, parameters: Mapping[str, Tensor], clients: _Clients) -> _Trained | None:

@@ -181,18 +181,14 @@ def _quality(run: Run) -> Iterator[KeyNumber]:
         return
     if run.held_out is not None:
         best, found = list_released(run.held_out)[0], run.held_out
-        about = f"95 % interval {best.interval_shown}, {_describe_held_out(found)}"
+        released = f"released with noise at ε = {numbers.format_epsilon(found.epsilon)}"
+        about = f"95 % interval {best.interval_shown}, {found.examples:,} private {found.unit}s, {released}"
         yield KeyNumber("quality", f"Held-out {best.noun}", best.shown, best.value, about, best.interval_shown)
         return
     # An unfinished run has no such key: it has not recorded yet whether it has test data.
     if "test_data" in run.setup and run.setup["test_data"] is None:
         about = "no public test data (--test) and no paid estimate (--holdout)"
         yield KeyNumber("quality", "Test result", "not measured", math.nan, about)
-
-
-def _describe_held_out(found: HeldOutEstimate) -> str:
-    released = f"released with noise at ε = {numbers.format_epsilon(found.epsilon)}"
-    return f"{found.examples:,} private {found.unit}s, {released}"
 
 
 def _training(run: Run) -> Iterator[KeyNumber]:

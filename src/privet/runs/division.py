@@ -51,7 +51,8 @@ def divide(dataset: DataSet, held_out: int, key: str, *, user_cap: int | None, g
         neighbouring data sets differ in one of the two parts, each of a public size (see `privet.plan.Holdout`).
     """
     words = _words(key)
-    kept, out = _subset(_count(dataset, user_cap), held_out, words)
+    entries = _count(dataset, user_cap)
+    out = distinct(held_out, entries, words) if held_out else np.empty(0, dtype=np.int64)
     if dataset.users is not None and user_cap is not None:
         user = np.unique(dataset.users, return_inverse=True)[1]
         chosen = np.isin(user, out)
@@ -59,7 +60,7 @@ def divide(dataset: DataSet, held_out: int, key: str, *, user_cap: int | None, g
         train, test = (Users(_select(dataset.train, own), user[own], user_cap, words=words) if len(own) else None for own in rows)
         assert train is not None
         return Division(train, test)
-    left = _select(dataset.train, kept)
+    left = _select(dataset.train, np.setdiff1d(np.arange(entries, dtype=np.int64), out))
     return Division(left if group_size is None else Groups(left, group_size), _select(dataset.train, out) if held_out else None)
 
 
@@ -72,12 +73,6 @@ def _count(dataset: DataSet, user_cap: int | None) -> int:
     if dataset.users is not None and user_cap is not None:
         return len(np.unique(dataset.users))
     return check_map_style(dataset.train)
-
-
-def _subset(population: int, size: int, words: Words) -> tuple[Indices, Indices]:
-    """Return the places that are left and those of a uniform subset, both sorted."""
-    chosen = distinct(size, population, words) if size else np.empty(0, dtype=np.int64)
-    return np.setdiff1d(np.arange(population, dtype=np.int64), chosen), chosen
 
 
 def _words(key: str) -> Words:

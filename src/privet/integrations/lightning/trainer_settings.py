@@ -20,12 +20,12 @@ from privet.training.directory import check_plan, holds_run
 
 @dataclass(frozen=True)
 class _Setting:
-    """A setting of a Trainer: its value, whether a plan allows it, what is allowed in words, and why."""
+    """A setting of a Trainer: whether a plan allows a value, what is allowed in words, why, and where it is by another name."""
 
-    value: Callable[[pl.Trainer], Any]
     allows: Callable[[Any, Plan], bool]
     allowed: str
     reason: str
+    find: Callable[[pl.Trainer], Any] | None = None
 
 
 _LENGTH = "The plan says how many steps there are, and the noise is calibrated for them."
@@ -35,36 +35,34 @@ _RUNS_UNCOMPILED = (
 )
 _SETTINGS = {
     "max_steps": _Setting(
-        lambda trainer: trainer.max_steps, lambda value, plan: value == plan.total_steps,
-        "the plan's number of steps, plan.total_steps", _LENGTH,
+        lambda value, plan: value == plan.total_steps, "the plan's number of steps, plan.total_steps", _LENGTH
     ),
     "max_epochs": _Setting(
-        lambda trainer: trainer.max_epochs,
-        lambda value, plan: value in (-1, None) or value * steps_per_epoch(plan) >= plan.total_steps, "left out", _LENGTH,
+        lambda value, plan: value in (-1, None) or value * steps_per_epoch(plan) >= plan.total_steps, "left out", _LENGTH
     ),
     "gradient_clip_val": _Setting(
-        lambda trainer: trainer.gradient_clip_val, lambda value, _: not value, "left out",
+        lambda value, _: not value, "left out",
         "It would clip the noised sum over all examples; the plan's clipping bounds each example.",
     ),
     "accumulate_grad_batches": _Setting(
-        lambda trainer: trainer.accumulate_grad_batches, lambda value, _: value == 1, "1",
-        "Every step is one release; physical_batch_size limits memory.",
+        lambda value, _: value == 1, "1", "Every step is one release; physical_batch_size limits memory."
     ),
     "devices": _Setting(
-        lambda trainer: trainer.world_size, lambda value, _: value == 1, "1",
+        lambda value, _: value == 1, "1",
         "Each process would sample, noise and count for itself, and average what others released.",
+        lambda trainer: trainer.world_size,
     ),
     "strategy": _Setting(
-        lambda trainer: type(trainer.strategy).__name__, lambda value, _: value.startswith("SingleDevice"), "left out",
-        "Other strategies wrap the module, and divide or reduce gradients.",
+        lambda value, _: value.startswith("SingleDevice"), "left out",
+        "Other strategies wrap the module, and divide or reduce gradients.", lambda trainer: type(trainer.strategy).__name__,
     ),
     "callbacks": _Setting(
-        lambda trainer: [type(callback).__name__ for callback in getattr(trainer, "callbacks", ())],
         lambda value, _: not {"LearningRateFinder", "BatchSizeFinder"} & set(value), "without finders of rates and batch sizes",
         "They take steps of their own, which spend the budget.",
+        lambda trainer: [type(callback).__name__ for callback in getattr(trainer, "callbacks", ())],
     ),
     "precision": _Setting(
-        lambda trainer: trainer.precision, lambda value, _: value in ("32-true", "bf16-mixed"), "'32-true' or 'bf16-mixed'",
+        lambda value, _: value in ("32-true", "bf16-mixed"), "'32-true' or 'bf16-mixed'",
         "The scaler of '16-mixed' skips steps when gradients overflow; the others convert batches, and get none.",
     ),
 }  # fmt: skip
@@ -78,7 +76,7 @@ def steps_per_epoch(plan: Plan) -> int:
 def check_trainer(trainer: pl.Trainer, plan: Plan) -> None:
     """Refuse a Trainer whose settings do not agree with the plan."""
     for name, setting in _SETTINGS.items():
-        value = setting.value(trainer)
+        value = getattr(trainer, name) if setting.find is None else setting.find(trainer)
         if not setting.allows(value, plan):
             number = f" ({plan.total_steps})" if name == "max_steps" else ""
             raise InvalidArgumentError(f"Trainer({name})", value, setting.allowed + number, setting.reason)
