@@ -213,7 +213,7 @@ def test_coordinates_outside_a_mask_stay_zero_whatever_the_population_returns():
     before, moved = small_model(), []
     with open_run(make_plan(steps=12, sparsification=Random(final_rate=0.9)), population=Dense()) as federated:
         for _ in federated:
-            masks = federated._state.masks
+            masks = federated.masks
             for name, parameter in federated.model.named_parameters():
                 change = parameter.detach() - dict(before.named_parameters())[name]
                 if masks:

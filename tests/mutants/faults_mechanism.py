@@ -154,8 +154,9 @@ MUTANTS = [
            "factor = plan.divisor if update is None else 1\n"
            "self._state.put({name: tensor * factor for name, tensor in released.items()})",
            among("test_hosts", "test_a_release_is_the_gradient_that_a_step_would_have_used")),
-    Mutant("parameters may change", "Loop._check_unchanged", "checks.check_same_parameters(self.model, self._parameters, self._kinds)",
-           "pass", among("test_refusals", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused")),
+    Mutant("parameters may change", "Loop._check_unchanged",
+           "checks.check_same_parameters(self.model, self._parameters, self._kinds)", "pass",
+           among("test_refusals", "test_a_parameter_that_is_frozen_or_added_mid_run_is_refused")),
     Mutant("parameters may change their kind", "check_same_parameters", "if kind != kinds[name]:", "if False:",
            among("test_refusals", "test_a_parameter_of_another_kind_is_refused_before_anything_is_spent[shorter]")),
     Mutant("more examples than the plan has are taken", "check_dataset", "if entries != examples:", "if entries < examples:",

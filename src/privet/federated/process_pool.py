@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ class ProcessPool:
     def __enter__(self) -> ProcessPool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -8,7 +8,6 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import torch
@@ -115,7 +114,7 @@ class Loop(Unique, ABC):
     @property
     def masks(self) -> Mapping[str, Tensor] | None:
         """The public masks of the last step: name → True where a coordinate was kept; None if all were."""
-        return self._state.masks
+        return None if self._state.masks is None else self._state.masks.current
 
     @property
     def seconds(self) -> float:
@@ -308,7 +307,7 @@ class Loop(Unique, ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -289,9 +289,9 @@ class TrainingState:
         self.divisor, self._steps = plan.divisor, plan.total_steps
         self._rule = ClippingState(plan.clipping, plan.bound_factors().tolist(), tuple(parameters))
         times = plan.timetable()
-        self._masks: MaskState | None = None
+        self.masks: MaskState | None = None
         if plan.sparsification is not None and times is not None:
-            self._masks = MaskState(plan.sparsification, times, parameters)
+            self.masks = MaskState(plan.sparsification, times, parameters)
         # Averages of single examples are private, so no checkpoint contains them.
         momentum = plan.momentum if plan.momentum is not None and plan.momentum.averaging is None else None
         self.iterates = PastIterates(momentum)
@@ -300,7 +300,7 @@ class TrainingState:
             "optimizer": OptimizerState(optimizer, self._masters),
             "masters": self._masters if self._masters.names else None,
             "rule": self._rule,
-            "masks": self._masks,
+            "masks": self.masks,
             "scheduler": scheduler,
             "average": None if average is None else ChangedTensors(average),
             "momentum": None if momentum is None else self.iterates,
@@ -324,20 +324,15 @@ class TrainingState:
                 "updates away; train in float32, with autocast for speed, or let Training step the optimizer: training.run()"
             )
 
-    @property
-    def masks(self) -> Masks | None:
-        """The masks of the last step; None if it kept all coordinates."""
-        return None if self._masks is None else self._masks.current
-
     def at(self, step: int) -> tuple[Rule, Masks | None]:
         """Return the rule and the masks of a step, counted from 1."""
-        return self._rule.at(step), None if self._masks is None else self._masks.at(step)
+        return self._rule.at(step), None if self.masks is None else self.masks.at(step)
 
     def put(self, released: Mapping[str, Tensor]) -> None:
         """Adapt rule, masks and momentum to a release, divided by the plan's divisor, and set the gradients of the parameters."""
         self._rule.adapt(released, self.divisor)
-        if self._masks is not None:
-            released = self._masks.apply(released)
+        if self.masks is not None:
+            released = self.masks.apply(released)
         directions = self.iterates.step(released, self._parameters)
         for name in directions.keys() - self._masters.names:
             self._parameters[name].grad = directions[name]

@@ -238,7 +238,9 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
                 )  # fmt: skip
             self._target(values)
             return self.schema
-        bounds = public_facts.find_bounds(frame) if self.feature_bounds is None and self.public_rows else self.feature_bounds
+        bounds = self.feature_bounds
+        if bounds is None and self.public_rows:
+            bounds = {name: public_facts.find_range(cells) for name, cells in frame.columns.items()}
         return public_facts.declare_schema(frame, bounds, self._target(values))
 
     def _assess(self, prepared: Preparation, training: Training) -> Feasibility:

@@ -81,11 +81,6 @@ def to_texts(labels: Labels) -> tuple[str, ...]:
     return tuple(label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label) for label in labels.tolist())
 
 
-def find_bounds(frame: Frame) -> Bounds:
-    """Return the smallest and the largest number of each column of *public* rows."""
-    return {name: find_range(cells) for name, cells in frame.columns.items()}
-
-
 def find_range(cells: Words | Labels) -> tuple[float, float]:
     """Return the smallest and the largest number among *public* cells, with a margin around a single one."""
     cells = _read_booleans(cells if isinstance(cells, Words) else _to_column(cells))
