@@ -61,9 +61,7 @@ _CLASSIFICATION = {
     "root_mean_square_calibration_error": (
         "Root mean square calibration error", True, "Root mean square of these gaps, which weights large gaps more.",
     ),
-    "maximum_calibration_error": (
-        "Maximum calibration error", True, "Gap in the worst bin, however few examples it has.",
-    ),
+    "maximum_calibration_error": ("Maximum calibration error", True, "Gap in the worst bin, however few examples it has."),
 }  # fmt: skip
 _REGRESSION = {
     "root_mean_squared_error": ("RMSE", False, "Root mean squared error, in the unit of the target."),

@@ -234,10 +234,8 @@ Make = Callable[[str, Path, Mapping[str, Any]], Sink]
 SINKS: dict[str, Make] = {
     "tensorboard": lambda place, run, settings: TensorBoard(place or run / "tensorboard", settings=settings),
     "wandb": lambda place, run, settings: WandB(place or "privet", run.absolute().name, settings=settings),
-    "mlflow": lambda place, run, settings: MLflow(
-        name=run.absolute().name, tracking_uri=place or None, settings=settings
-    ),
-}  # fmt: skip
+    "mlflow": lambda place, run, settings: MLflow(name=run.absolute().name, tracking_uri=place or None, settings=settings),
+}
 
 
 def make_sink(text: str, directory: Path, settings: Mapping[str, Any] | None = None, argument: str = "sink") -> Sink:

@@ -366,13 +366,9 @@ def write_privacy(folder: Path, training: Training) -> Path:
     """Write the guarantee of all steps spent so far beside saved weights, and return the path of the file."""
     guarantee = training.guarantee()
     content = {
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "steps": guarantee.steps,
-        "statement": str(guarantee),
-        "guarantee": guarantee.to_dict(),
-        "plan": training.plan.to_dict(),
-    }
+        "epsilon": guarantee.epsilon, "delta": guarantee.delta, "steps": guarantee.steps, "statement": str(guarantee),
+        "guarantee": guarantee.to_dict(), "plan": training.plan.to_dict(),
+    }  # fmt: skip
     return write_text(folder / PRIVACY, json.dumps(content, ensure_ascii=False, indent=2, default=str) + "\n")
 
 
