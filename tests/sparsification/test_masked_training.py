@@ -127,7 +127,7 @@ def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
         plan(kind, source="secure"), model, lambda model, batch: 0.0 * loss(model, batch), optimizer, TensorDataset(*data()),
         reading=privet.Reading(probe=False),
     )  # fmt: skip
-    masks, sums = running._state._masks, []
+    masks, sums = running._state.masks, []
     apply = masks.apply
     masks.apply = lambda released: sums.append(torch.cat([r.flatten() for r in released.values()])) or apply(released)
     times = running.plan.timetable()
