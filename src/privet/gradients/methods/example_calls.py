@@ -62,14 +62,14 @@ class ExampleCalls(SharedCalls):
             self._draw = before
 
     @contextlib.contextmanager
-    def isolate_again(self, token: Tensor) -> Iterator[None]:
+    def _isolate_again(self, token: Tensor) -> Iterator[None]:
         """Return a context for user code in a vmap that was entered again, with its state restored afterwards."""
         with self._guard.isolate(), self.for_token(token):
             yield
 
     def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
         """Call an autograd function of the user's."""
-        return call_function(self, self._recorder, function, arguments)
+        return call_function(self._isolate_again, self._recorder, function, arguments)
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function by its rule; a class of another library would compute on several examples unseen."""

@@ -6,9 +6,10 @@ the backward pass of a function run as the rest of the program does: inside vmap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,8 @@ from torch.utils import _pytree as pytree
 from privet.gradients.core.batching import is_batched, is_differentiable, vectorise
 from privet.gradients.core.recorder import Recorder, UntraceableError
 
-if TYPE_CHECKING:
-    from privet.gradients.methods.example_calls import ExampleCalls
-
+# Enters user code in a vmap that was entered again, with this token; its state is restored afterwards.
+Isolate = Callable[[Tensor], AbstractContextManager[None]]
 _PLAIN_SETUP: Any = torch.autograd.Function.setup_context
 
 
@@ -46,7 +46,7 @@ class _Context:
         raise UntraceableError("an autograd function writes to its input")
 
 
-def call_function(calls: ExampleCalls, recorder: Recorder, function: Any, arguments: Sequence[Any]) -> Any:
+def call_function(isolate: Isolate, recorder: Recorder, function: Any, arguments: Sequence[Any]) -> Any:
     """Call an autograd function of the user's with the tensors of one example; return what it returns.
 
     Raises:
@@ -72,7 +72,7 @@ def call_function(calls: ExampleCalls, recorder: Recorder, function: Any, argume
     constant = set(map(id, context._constant))
     # Tensors of an example end with the pass, so the call keeps none.
     kept = [None if place in held else x for place, x in enumerate(leaves)]
-    call = _Call(calls, recorder, function, wanted, kept, tree, held, [place in tracked for place in range(len(outputs))])
+    call = _Call(isolate, recorder, function, wanted, kept, tree, held, [place in tracked for place in range(len(outputs))])
     fixed = [id(outputs[place]) in constant for place in tracked]
     materialize = context._materialize
 
@@ -93,7 +93,7 @@ def call_function(calls: ExampleCalls, recorder: Recorder, function: Any, argume
 class _Call:
     """A call in a forward pass, for its backward pass."""
 
-    calls: ExampleCalls
+    isolate: Isolate
     recorder: Recorder
     function: Any
     wanted: Sequence[bool]  # for each argument, whether it gets a gradient
@@ -115,7 +115,7 @@ class _Call:
             vars(context).update(pytree.tree_unflatten(leaves, self.tree))
             given = iter(gradients)
             came = [next(given) is not None if tracked else False for tracked in self.tracked]
-            with self.calls.isolate_again(token):
+            with self.isolate(token):
                 made = self.function.backward(context, *(next(arrived) if here else None for here in came))
             made = made if isinstance(made, tuple) else (made,)
             for wanted, gradient in zip(self.wanted, made, strict=False):
