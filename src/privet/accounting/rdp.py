@@ -19,14 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from privet.accounting.events import (
-    EpsilonDeltaEvent,
-    Event,
-    FixedSizeEvent,
-    LaplaceEvent,
-    RandomizedResponseEvent,
-    Release,
-)
+from privet.accounting.events import EpsilonDeltaEvent, Event, FixedSizeEvent, LaplaceEvent, RandomizedResponseEvent, Release
 
 Array = NDArray[np.float64]
 

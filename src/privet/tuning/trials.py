@@ -153,11 +153,7 @@ def calibrate_search(plan: Plan, epsilon: float, *, score: Score, number: TrialD
 
 
 def search(
-    candidates: Sequence[tuple[Plan, S]],
-    train: Callable[[Plan, S], Training],
-    *,
-    score: Score,
-    number: TrialDistribution,
+    candidates: Sequence[tuple[Plan, S]], train: Callable[[Plan, S], Training], *, score: Score, number: TrialDistribution
 ) -> TrialResult[S]:
     """Train a random number of times, each time with a uniformly drawn setting, and return the best trial with its guarantee.
 

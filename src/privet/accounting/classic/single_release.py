@@ -21,14 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from privet.accounting.classic import gaussian
-from privet.accounting.events import (
-    EpsilonDeltaEvent,
-    Event,
-    FixedSizeEvent,
-    LaplaceEvent,
-    RandomizedResponseEvent,
-    Release,
-)
+from privet.accounting.events import EpsilonDeltaEvent, Event, FixedSizeEvent, LaplaceEvent, RandomizedResponseEvent, Release
 
 _PRECISION = 1e-12
 # From here on e^ε leaves the floating-point range, and −1 no longer matters.

