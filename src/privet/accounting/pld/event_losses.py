@@ -21,13 +21,9 @@ from privet.accounting.events import (
     TruncatedPoissonEvent,
 )
 from privet.accounting.pld import estimated_norms, interop, mechanism_losses, random_allocation, sampled_gaussian
-from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
+from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes, width_for
 from privet.accounting.pld.transforms import log_shares, tilted
 
-# Largest distance of nodes around zero, as a share of the spread of one release's losses.
-_SHARE = 1 / 36
-# But at least the first as a share of their range, and at most the second.
-_CLOSEST_SHARE, _WIDEST = 2.0**-20, 0.25
 # Number of nodes that count as one where only an approximation is needed.
 _THINNED = 4
 # Losses up to this many times as probable as the tail are too rare to count for the spread.
@@ -36,8 +32,7 @@ _RARE = 1e7
 
 def _width(rate: float, deviation: float, adjacency: str, tail: float, reach: float) -> float:
     """Return the distance of nodes, a power of two that does not shrink as rate, 1/σ, or 1/tail grow."""
-    spread = sampled_gaussian.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3))
-    return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * _CLOSEST_SHARE))))
+    return width_for(sampled_gaussian.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3)), reach)
 
 
 def _gaussian_nodes(rate: float, deviation: float, adjacency: str, tail: float) -> Nodes:
@@ -82,8 +77,7 @@ def _truncated_poisson(events: Sequence[TruncatedPoissonEvent], adjacency: str, 
 
 def _balls_in_bins_nodes(event: BallsInBinsEvent, adjacency: str, tail: float) -> Nodes:
     assert event.steps is not None, "without amplification it is a full batch"
-    spread = random_allocation.spread(event.noise_multiplier, event.steps)
-    return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0)
+    return nodes(width_for(random_allocation.spread(event.noise_multiplier, event.steps)), 0.0, 0.0)
 
 
 def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
