@@ -90,8 +90,7 @@ def _gains(where: Nodes, period: float) -> Array:
         main = np.sin(sizes * half) / (sizes * np.sin(half))
     # The kernel falls until its first zero. Beyond it |D| ≤ 1/(M·sin(ω·distance/2)), which falls until ω·distance = π.
     highest = np.where(half < lobe, np.maximum(main, 1 / (sizes * np.sin(lobe))), 1 / (sizes * np.sin(np.maximum(half, lobe))))
-    found: Array = np.where(ends[1:, None, None] * distances <= math.pi, np.maximum(1 - highest, 0.0), 0.0)
-    return found
+    return np.asarray(np.where(ends[1:, None, None] * distances <= math.pi, np.maximum(1 - highest, 0.0), 0.0))
 
 
 def log_bounds(masses: Array, where: Nodes, period: float) -> Array:

@@ -40,9 +40,9 @@ def _gaussian_nodes(rate: float, deviation: float, adjacency: str, tail: float) 
     return nodes(_width(rate, deviation, adjacency, tail, high - low), low, high)
 
 
-def _poisson_nodes(event: Event, adjacency: str, tail: float) -> Nodes:
+def _poisson_nodes(event: Event | TruncatedPoissonEvent, adjacency: str, tail: float) -> Nodes:
     q, sigma = event.sampling_rate, event.noise_multiplier
-    if event.projections is None:
+    if isinstance(event, TruncatedPoissonEvent) or event.projections is None:
         return _gaussian_nodes(q, sigma, adjacency, tail)
     largest = estimated_norms.largest_sensitivity(q, event.projections, tail)
     low, high = sampled_gaussian.span(q, sigma / largest, adjacency, tail)
@@ -67,10 +67,6 @@ def _fixed_size(events: Sequence[FixedSizeEvent], adjacency: str, grid: Nodes, t
     return sampled_gaussian.without_replacement(rates, deviations, grid)
 
 
-def _truncated_poisson_nodes(event: TruncatedPoissonEvent, adjacency: str, tail: float) -> Nodes:
-    return _gaussian_nodes(event.sampling_rate, event.noise_multiplier, adjacency, tail)
-
-
 def _truncated_poisson(events: Sequence[TruncatedPoissonEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     return interop.truncated_poisson(events[0], grid.width, tail)
 
@@ -89,7 +85,7 @@ def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nod
 _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
     Event: (_poisson_nodes, _poisson),
     FixedSizeEvent: (_fixed_size_nodes, _fixed_size),
-    TruncatedPoissonEvent: (_truncated_poisson_nodes, _truncated_poisson),
+    TruncatedPoissonEvent: (_poisson_nodes, _truncated_poisson),
     BallsInBinsEvent: (_balls_in_bins_nodes, _balls_in_bins),
     LaplaceEvent: (mechanism_losses.laplace_nodes, mechanism_losses.laplace),
     RandomizedResponseEvent: (mechanism_losses.bounded_nodes, mechanism_losses.responses),
