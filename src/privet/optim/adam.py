@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, positive, real
+from privet.optim.published import check_betas
 from privet.plan import Plan
 from privet.schedules import Factors
 
@@ -90,8 +91,7 @@ class AdamBC(torch.optim.Optimizer):
             positive("lr", group["lr"])
             positive("floor", group["floor"])
             group["noise_deviation"] = _check_deviations(group["noise_deviation"])
-            if not all(0 <= real("betas", beta) < 1 for beta in group["betas"]):
-                raise InvalidArgumentError("betas", group["betas"], "two numbers in [0, 1)", "(0.9, 0.999) is usual.")
+            check_betas(group["betas"])
 
     @classmethod
     def of(cls, plan: Plan, model: nn.Module, lr: float = 1e-3, **options: Any) -> AdamBC:
@@ -107,7 +107,9 @@ class AdamBC(torch.optim.Optimizer):
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         alike: dict[tuple[float, ...], list[nn.Parameter]] = {}
         for name, deviations in noise_deviations(plan, parameters).items():
-            alike.setdefault(_shorten(deviations.tolist()), []).append(parameters[name])
+            # A single number if all steps have the same.
+            several = deviations if np.ptp(deviations) else deviations[:1]
+            alike.setdefault(tuple(several.tolist()), []).append(parameters[name])
         groups = [{"params": members, "noise_deviation": deviations} for deviations, members in alike.items()]
         return cls(groups, lr, noise_deviation=0.0, **options)
 
@@ -152,11 +154,6 @@ class AdamBC(torch.optim.Optimizer):
                 state["noise"] = square_decay * state["noise"] + (1 - square_decay) * variance
                 unbiased = (square - state["noise"]).div_(1 - square_decay**step)
                 parameter.addcdiv_(mean, unbiased.clamp_(min=group["floor"]).sqrt_(), value=-group["lr"] / (1 - decay**step))
-
-
-def _shorten(deviations: Sequence[float]) -> tuple[float, ...]:
-    """Return a single number if all are equal."""
-    return (deviations[0],) if len(set(deviations)) == 1 else tuple(deviations)
 
 
 def _check_deviations(deviation: Any) -> tuple[float, ...]:

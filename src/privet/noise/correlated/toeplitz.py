@@ -63,8 +63,7 @@ class Toeplitz(Correlated):
 
     def spread(self, steps: int) -> Factors:
         """Return the norms of the rows of C⁻¹, (T,)."""
-        found: Factors = np.sqrt(np.cumsum(self.strategy.solve(np.eye(1, steps)[0]) ** 2))
-        return found
+        return np.asarray(np.sqrt(np.cumsum(self.strategy.solve(np.eye(1, steps)[0]) ** 2)))
 
     def error(self, steps: int) -> float:
         """Return the error of the sum of all steps."""
@@ -74,8 +73,7 @@ class Toeplitz(Correlated):
         """Return C, (T, T)."""
         from scipy.linalg import toeplitz
 
-        found: Array = toeplitz(self.strategy.column(steps), np.zeros(steps))
-        return found
+        return np.asarray(toeplitz(self.strategy.column(steps), np.zeros(steps)))
 
     def check_strategy(self, steps: int) -> Self:
         """Return this noise, unless C⁻¹ makes far more noise than it is given."""
