@@ -104,7 +104,9 @@ class Published(ABC, Generic[A]):
             raise FileNotFoundError("the file does not exist")
         with open(archive, "rb") as file, np.load(file, allow_pickle=False) as stored:
             columns = {key: np.asarray(stored[key], self.array_type) for key in self.arrays._fields}
-        return self.arrays(**columns)
+        arrays: Any = self.arrays
+        found: A = arrays(**columns)
+        return found
 
     @abstractmethod
     def dataset(self, arrays: A, provenance: str) -> DataSet:

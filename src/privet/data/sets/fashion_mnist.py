@@ -23,7 +23,7 @@ def _from_debian() -> Arrays:
     return from_idx(lambda file: files[f"{file}.gz"])
 
 
-FASHION_MNIST = ImageSet(
+FASHION_MNIST: ImageSet = ImageSet(
     name=_NAME,
     description="images of clothing, 28×28 grey",
     licence="MIT",

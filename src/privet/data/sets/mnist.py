@@ -39,7 +39,7 @@ def _pixels(rows: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.rint(rows * 256).astype(np.uint8).reshape(-1, 28, 28)
 
 
-MNIST = ImageSet(
+MNIST: ImageSet = ImageSet(
     name="mnist",
     description="handwritten digits, 28×28 grey",
     licence="CC BY-SA 3.0 (as commonly stated)",
