@@ -50,9 +50,8 @@ class Unit(Part):
             InvalidArgumentError: the adjacency is not supported; names the fix.
         """
         if adjacency in self.refused:
-            raise InvalidArgumentError(
-                "adjacency", adjacency, f"'replace-one' for the unit {self.name!r}", self.refused[adjacency]
-            )
+            fix = self.refused[adjacency]
+            raise InvalidArgumentError("adjacency", adjacency, f"'replace-one' for the unit {self.name!r}", fix)
 
 
 @register

@@ -149,16 +149,12 @@ class Layerwise(Rule):
         for name in names:
             pattern = next((pattern for pattern in patterns if re.fullmatch(pattern, name)), None)
             if pattern is None:
-                raise InvalidArgumentError(
-                    "clipping.rules", patterns, f"patterns of which one fully matches {name!r}",
-                    "A last pattern '.*' matches all remaining parameters.",
-                )  # fmt: skip
+                fix = "A last pattern '.*' matches all remaining parameters."
+                raise InvalidArgumentError("clipping.rules", patterns, f"patterns of which one fully matches {name!r}", fix)
             matched[pattern].append(name)
         if idle := [pattern for pattern in patterns if not matched[pattern]]:
-            raise InvalidArgumentError(
-                "clipping.rules", idle[0], "a pattern that is the first to match some parameter",
-                f"The parameters are {', '.join(names)}.",
-            )  # fmt: skip
+            fix = f"The parameters are {', '.join(names)}."
+            raise InvalidArgumentError("clipping.rules", idle[0], "a pattern that is the first to match some parameter", fix)
         return tuple(tuple(members) for members in matched.values())
 
     def _deviations(self, count: int) -> tuple[float, ...]:

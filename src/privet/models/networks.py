@@ -105,10 +105,8 @@ def check_task(name: str, task: str) -> None:
     own = _find(name).task
     if own not in (None, task):
         others = ", ".join(repr(other) for other, network in _NETWORKS.items() if network.task == task)
-        raise InvalidArgumentError(
-            "model", name, f"a network for {task}, which the target asks for",
-            f"It is for {own} only; use {others}, 'mlp' or 'table'.",
-        )  # fmt: skip
+        fix = f"It is for {own} only; use {others}, 'mlp' or 'table'."
+        raise InvalidArgumentError("model", name, f"a network for {task}, which the target asks for", fix)
 
 
 def _find(name: str) -> Network:

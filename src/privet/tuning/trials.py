@@ -54,10 +54,9 @@ class PaidScore:
 
     def __post_init__(self) -> None:
         if not self.events or not all(isinstance(event, Event) for event in self.events):
-            raise InvalidArgumentError(
-                "events", self.events, "the releases of the score, at least one privet.accounting.Event",
-                "For a score that does not use private data, use PublicScore.",
-            )  # fmt: skip
+            allowed = "the releases of the score, at least one privet.accounting.Event"
+            fix = "For a score that does not use private data, use PublicScore."
+            raise InvalidArgumentError("events", self.events, allowed, fix)
 
     def __str__(self) -> str:
         return "a noisy score on private data, whose cost is included"

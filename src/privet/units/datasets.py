@@ -172,9 +172,8 @@ def _check_ids(ids: Any, examples: int) -> NDArray[Any]:
         raise InvalidArgumentError("ids", f"of shape {owners.shape}", f"one for each of the {examples} examples")
     if owners.dtype.kind in "iuUS" or any(all(isinstance(owner, kind) for owner in owners) for kind in (int | np.integer, str)):
         return owners
-    raise InvalidArgumentError(
-        "ids", f"of type {owners.dtype}", "integers only, or strings only", "Other types may compare equal by accident."
-    )
+    fix = "Other types may compare equal by accident."
+    raise InvalidArgumentError("ids", f"of type {owners.dtype}", "integers only, or strings only", fix)
 
 
 class Groups(_Units):

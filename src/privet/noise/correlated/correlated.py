@@ -55,10 +55,8 @@ class Correlated(NoiseMechanism):
     def fit(self, planned: Participation | None, sampling: str) -> Self:
         """Return the noise with the numbers that depend on how examples take part; `sampling` names the scheme, for errors."""
         if planned is None:
-            raise InvalidArgumentError(
-                "sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}",
-                "Correlated noise needs a limit on the steps in which an example takes part.",
-            )  # fmt: skip
+            fix = "Correlated noise needs a limit on the steps in which an example takes part."
+            raise InvalidArgumentError("sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}", fix)
         if planned.steps > MOST_STEPS:
             raise InvalidArgumentError("steps", planned.steps, f"at most {MOST_STEPS:,}, with correlated noise")
         self.check_participation(planned, sampling)
