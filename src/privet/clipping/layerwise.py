@@ -101,7 +101,6 @@ class Layerwise(Rule):
         return self.rules if isinstance(self.rules, tuple) else (self.rules,)  # type: ignore[return-value]
 
     def _plain_rules(self) -> tuple[NormRule, ...]:
-        """Return the rules as given, without their patterns."""
         return tuple(item[1] if isinstance(item, tuple) else item for item in self._items())
 
     def _patterns(self) -> tuple[str, ...]:
@@ -196,7 +195,6 @@ class Layerwise(Rule):
         return self._replace_rules(scaled, shared=False)
 
     def _replace_rules(self, rules: Sequence[NormRule], *, shared: bool = True) -> Layerwise:
-        """Return the same layerwise rule with other group rules."""
         if self.by == _BY_PATTERN:
             return replace(self, rules=tuple(zip(self._patterns(), rules, strict=True)))
         return replace(self, rules=rules[0] if shared and not isinstance(self.rules, tuple) else tuple(rules))

@@ -252,7 +252,6 @@ def _deviations(rates: Sequence[float], diffusion: float) -> Factors:
 
 
 def _gradient_deviations(plan: Plan) -> Factors:
-    """Return the plan's deviations, refusing a plan without noise."""
     refuse_anchors(plan.clipping, "Langevin dynamics")
     if isinstance(plan.noise, Correlated):
         raise InvalidArgumentError("noise", plan.noise, "privet.noise.Gaussian(...)", "Langevin dynamics need independent noise.")

@@ -161,7 +161,6 @@ class Number(Column):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """The bounds on the transformed scale."""
         low, high = SCALES[self.scale](np.array([self.lower, self.upper], dtype=np.float64))
         return float(low), float(high)
 

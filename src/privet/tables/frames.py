@@ -95,8 +95,8 @@ def read_types(source: object, argument: str = "data") -> Mapping[str, str | Non
     Of a file of text one line is read, of a parquet file the schema that it declares. Sources are those of `read_frame`.
     """
     if isinstance(source, str | Path) and _ending(Path(source), argument) in DELIMITED:
-        with _named(Path(source), argument):
-            return dict.fromkeys(read_names(Path(source).expanduser()))
+        with _named(Path(source), argument), _opened(Path(source).expanduser()) as (header, _, _):
+            return dict.fromkeys(header)
     if isinstance(source, Frame | Mapping):
         return dict.fromkeys(read_frame(source, argument).columns) | dict(getattr(source, "types", {}))
     if isinstance(source, str | Path) and _ending(Path(source), argument) == ".parquet":  # its footer declares them
@@ -108,7 +108,6 @@ def read_types(source: object, argument: str = "data") -> Mapping[str, str | Non
 
 @contextmanager
 def _named(path: Path, argument: str) -> Iterator[None]:
-    """Name the argument and the file in errors."""
     try:
         yield
     except Unreadable as error:
@@ -132,7 +131,6 @@ def _read_file(path: Path, argument: str) -> Frame:
 
 
 def _read_arrow(path: Path, argument: str, module: str, function: str) -> Any:
-    """Return the result of a pyarrow reader for a file."""
     try:
         read = getattr(importlib.import_module(module), function)
     except ImportError:
@@ -169,7 +167,6 @@ def _from_native(source: Any, name: str, argument: str) -> Frame:
 
 
 def _open_frame(source: Any, name: str, argument: str) -> Any:
-    """Return the interface to a data frame of any library."""
     try:
         import narwhals.stable.v2 as nw
     except ImportError:
@@ -250,12 +247,6 @@ def read_delimited(path: Path) -> tuple[dict[str, Words], int, int]:
             csv.field_size_limit(limit)
 
 
-def read_names(path: Path) -> list[str]:
-    """Return the names of the columns, from the first line only."""
-    with _opened(path) as (header, _, _):
-        return header
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[list[str], str, IO[str]]]:
     """Open a file, and give the names of its columns, its delimiter, and the file at its second line."""
@@ -277,16 +268,13 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _header(names: list[str]) -> list[str]:
-    # Without a header, the first line is a private row, which must not appear in a message or a draft as column names.
-    if not names or len(set(names)) < len(names) or "" in names or _looks_like_data(names):
+    # Without a header, the first line is a private row, which must not appear in a message or a draft as column names. Numbers
+    # are names only if they count the columns, as in a data frame whose features have no names.
+    numbers = [name for name in names if _is_number(name)]
+    data = numbers and (len(numbers) == len(names) or [*map(str, range(len(numbers)))] != numbers)
+    if not names or len(set(names)) < len(names) or "" in names or data:
         raise Unreadable("a table whose first line names each column once", _HEADER_FIX)
     return names
-
-
-def _looks_like_data(names: list[str]) -> bool:
-    # Numbers are names only if they count the columns, as in a data frame whose features have no names.
-    numbers = [name for name in names if _is_number(name)]
-    return bool(numbers) and (len(numbers) == len(names) or [*map(str, range(len(numbers)))] != numbers)
 
 
 def _is_number(cell: str) -> bool:

@@ -74,7 +74,6 @@ def _largest_losses(event: Release, adjacency: str) -> tuple[float, float]:
 
 
 def _composed_mu(events: Sequence[Release], adjacency: str) -> float:
-    """Return μ of full batches with Gaussian noise."""
     return _mu(math.fsum(event.count / event.noise_multiplier**2 for event in events) ** -0.5, adjacency)
 
 

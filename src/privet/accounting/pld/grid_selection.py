@@ -111,7 +111,6 @@ class Forecast:
         return self.grid(epsilon, best), self.grid(epsilon, best, added=True)
 
     def _starts(self, epsilon: float) -> list[float]:
-        """Return candidate starts of the far losses for this ε."""
         if epsilon == 0.0:
             return []
         first, nearest = math.floor(4 * math.log2(_FIRST_START * epsilon)), _NODES_BEFORE * self.width

@@ -79,7 +79,6 @@ def load_npz(
 
 
 def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
-    """Return the arrays of inputs and labels, and the array of users if requested."""
     arrays, users = read_arrays(path, "source"), None
     if user_column is not None:
         if user_column in _CONTENT or user_column not in arrays:

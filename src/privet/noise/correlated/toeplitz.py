@@ -245,7 +245,6 @@ class BufferedToeplitz(Toeplitz):
 
 
 def _numbers(name: str, given: object, below: float) -> tuple[float, ...]:
-    """Return numbers that are at least 0 and below a limit."""
     try:
         found = tuple(float(number) for number in given)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
