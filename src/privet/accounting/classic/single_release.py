@@ -45,14 +45,14 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     """Return the smallest ε ≥ 0 of covered events at δ in (0, 1), at most a relative 1e-11 above; infinity if there is none."""
     if len(events) == 1 and events[0].count == 1:
         return _FORMS[type(events[0])].epsilon(events[0], delta, adjacency)
-    return gaussian.epsilon(_composed_mu(events, adjacency), delta)
+    return gaussian.epsilon(composed_mu(events, adjacency), delta)
 
 
 def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
     """Return δ of covered events at ε ≥ 0."""
     if len(events) == 1 and events[0].count == 1:
         return min(1.0, _FORMS[type(events[0])].delta(events[0], epsilon, adjacency))
-    return math.exp(gaussian.log_delta(_composed_mu(events, adjacency), epsilon))
+    return math.exp(gaussian.log_delta(composed_mu(events, adjacency), epsilon))
 
 
 def largest_loss(events: Sequence[Release], delta: float, adjacency: str) -> float:
@@ -73,7 +73,8 @@ def _largest_losses(event: Release, adjacency: str) -> tuple[float, float]:
     return math.inf, 0.0
 
 
-def _composed_mu(events: Sequence[Release], adjacency: str) -> float:
+def composed_mu(events: Sequence[Release], adjacency: str) -> float:
+    """Return μ of Gaussian releases together, without amplification; rounded up to hide rounding errors of its ε."""
     return _mu(math.fsum(event.count / event.noise_multiplier**2 for event in events) ** -0.5, adjacency)
 
 
