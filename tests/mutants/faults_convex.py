@@ -41,14 +41,16 @@ MUTANTS = [
            "1e-3 * tolerance / regularisation", FIT("test_computed_minimisers_are_within_the_distance_that_output_noise_hides")),
     Mutant("gradients are taken for shorter than they are", "minimiser._norm", "gradient.norm()", "gradient.norm() / 100",
            among("test_minimiser", "test_the_gradient_is_as_short_as_promised_for_any_data[Logistic(classes=4)-1.0-0.0-random]")),
-    Mutant("the objective is not perturbed", "convex_training.fit", "linear = _draw_linear(plan, record, source)",
-           "_draw_linear(plan, record, source)", FIT("test_without_data_the_release_is_the_declared_noise")),
-    Mutant("the noise on the objective has no length", "_draw_linear",
+    Mutant("the objective is not perturbed", "convex_training.fit",
+           'linear = release(nothing, record.reserve_query("objective"), source).tensors["weights"]',
+           'release(nothing, record.reserve_query("objective"), source).tensors["weights"]',
+           FIT("test_without_data_the_release_is_the_declared_noise")),
+    Mutant("the noise on the objective has no length", "convex_training.fit",
            "plan.loss.lipschitz)", "0.5 * plan.loss.lipschitz)", FIT("test_without_data_the_release_is_the_declared_noise")),
-    Mutant("noise on the objective is drawn before it is paid for", "_draw_linear",
-           'return release(nothing, ledger.reserve_query("objective"), source).tensors["weights"]',
+    Mutant("noise on the objective is drawn before it is paid for", "convex_training.fit",
+           'linear = release(nothing, record.reserve_query("objective"), source).tensors["weights"]',
            'found = source.normal(nothing.tensors["weights"].numel()).view(plan.shape) * plan.queries["objective"]\n'
-           'ledger.reserve_query("objective")\n'
-           "return found * plan.loss.lipschitz",
+           'record.reserve_query("objective")\n'
+           "linear = found * plan.loss.lipschitz",
            FIT("test_every_draw_of_noise_is_in_the_ledger_before_it_is_drawn")),
 ]  # fmt: skip

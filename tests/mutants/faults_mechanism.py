@@ -186,7 +186,7 @@ MUTANTS = [
     Mutant("noise goes on over a gap", "PastNoise.noise",
            "known != step or setting", "setting", PAST("test_noise_starts_afresh_where_the_mechanism_ends")),
     Mutant("noise goes on with new draws", "PastNoise.noise",
-           "_Setting(first, ", "_Setting(1, ", PAST("test_noise_starts_afresh_where_the_mechanism_ends")),
+           "(first, tuple(cells)", "(1, tuple(cells)", PAST("test_noise_starts_afresh_where_the_mechanism_ends")),
     Mutant("an interrupted step leaves its state", "PastNoise.noise", "known, self._next = self._next, 0",
            "known, self._next = self._next, step + 1", PAST("test_an_interrupted_step_leaves_no_state_of_half_a_step")),
     Mutant("several participations cost one", "squared_sensitivity", "pattern_sums(majorant, separation, times)",

@@ -143,7 +143,7 @@ def test_number_and_settings_come_from_the_secret_source_and_not_from_a_seed(mon
 
 
 def test_no_trial_gives_nothing(monkeypatch):
-    monkeypatch.setattr(trials, "_uniform", lambda source: 0.0)
+    monkeypatch.setattr(trials, "uniform", lambda words: 0.0)
     found = search([(plan(), 1)], train, score=PublicScore(by_setting), number=PoissonTrials(2.0))
     assert (found.setting, found.training, found.score) == (None, None, None)
     assert 0 < found.guarantee.epsilon < math.inf

@@ -13,9 +13,8 @@ def check_device(argument: str, name: str) -> None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
         usable = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-        raise InvalidArgumentError(
-            argument, name, f"one of {', '.join(map(repr, usable))}, which torch can use on this machine", _why_unusable(name)
-        ) from None
+        allowed = f"one of {', '.join(map(repr, usable))}, which torch can use on this machine"
+        raise InvalidArgumentError(argument, name, allowed, _why_unusable(name)) from None
 
 
 def _why_unusable(device: str) -> str:

@@ -67,7 +67,6 @@ def _access(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
 
 
 def _list_held(value: Any) -> Iterable[object]:
-    """Return what an object holds."""
     if isinstance(value, list | tuple | dict):
         held = value.values() if isinstance(value, dict) else value
         return held if len(value) <= _LONG else ()

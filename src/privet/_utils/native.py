@@ -130,7 +130,6 @@ def _intact(path: Path) -> bool:
 
 
 def _build(source: Path, compiler: str, folder: Path, stem: str) -> Path:
-    """Compile, and write the result to the folder atomically."""
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "library.so"
         command = [compiler, *_FLAGS, "-o", str(made), str(source)]

@@ -56,17 +56,14 @@ class _NotebookProgress(Progress):
         self._drawn = -_SECONDS_BETWEEN
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Update a task, and draw it if it is time to."""
         super().update(task_id, **changes)
         self._draw()
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Advance a task, and draw it if it is time to."""
         super().advance(task_id, advance)
         self._draw()
 
     def stop(self) -> None:
-        """Draw the last state."""
         super().stop()
         self._drawn = -_SECONDS_BETWEEN
         self._draw()

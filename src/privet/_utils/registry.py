@@ -68,9 +68,8 @@ def register(kind: Kind) -> Kind:
     known = PARTS.get(kind.__name__)
     # Running a notebook cell again defines the same kind again.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise InvalidArgumentError(
-            "kind", kind.__name__, "a name that no other kind has", f"{known.__module__} has it; rename it."
-        )
+        fix = f"{known.__module__} has it; rename it."
+        raise InvalidArgumentError("kind", kind.__name__, "a name that no other kind has", fix)
     return add(kind)
 
 
@@ -121,9 +120,8 @@ def check_registered(name: str, value: object) -> None:
         return
     kind = type(value).__name__
     if PARTS.get(kind) is not type(value):
-        raise InvalidArgumentError(
-            f"{name}.kind", kind, "known, so that the run can be resumed", f"Call privet.register({kind})."
-        )
+        fix = f"Call privet.register({kind})."
+        raise InvalidArgumentError(f"{name}.kind", kind, "known, so that the run can be resumed", fix)
     for field in fields(value):
         check_registered(f"{name}.{field.name}", getattr(value, field.name))
 

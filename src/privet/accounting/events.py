@@ -22,7 +22,36 @@ _SCALE_RANGE, _LARGEST_EPSILON = (1e-2, 1e6), 100.0
 
 
 @dataclass(frozen=True)
-class Event:
+class _Sampled:
+    """`count` releases with noise, each on a fresh sample."""
+
+    sampling_rate: float
+    noise_multiplier: float
+    count: int = 1
+    _multipliers: ClassVar[tuple[float, float]] = MULTIPLIER_RANGE
+
+    def __post_init__(self) -> None:
+        _check(self.noise_multiplier, self.count, self._multipliers)
+        if not 0 < real("sampling_rate", self.sampling_rate) <= 1:
+            raise InvalidArgumentError("sampling_rate", self.sampling_rate, "greater than 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class _Epochs:
+    """`count` epochs, in each of which every example takes part in one of `steps` steps."""
+
+    noise_multiplier: float
+    count: int = 1
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.noise_multiplier, self.count)
+        if self.steps is not None:
+            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
+
+
+@dataclass(frozen=True)
+class Event(_Sampled):
     """`count` independent releases of a Gaussian mechanism, each on a fresh Poisson sample.
 
     Args:
@@ -34,14 +63,10 @@ class Event:
             afresh at every step and shared by its examples. None for exact norms.
     """
 
-    sampling_rate: float
-    noise_multiplier: float
-    count: int = 1
     projections: int | None = None
 
     def __post_init__(self) -> None:
-        _check(self.noise_multiplier, self.count)
-        _check_rate(self.sampling_rate)
+        super().__post_init__()
         if self.projections is not None:
             fix = "With fewer, estimates are too often far too small for any useful ε; 30 or more cost little."
             count("projections", self.projections, minimum=FEWEST_PROJECTIONS, fix=fix)
@@ -53,7 +78,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class FixedSizeEvent:
+class FixedSizeEvent(_Sampled):
     """`count` Gaussian releases, each on a fresh fixed-size sample without replacement.
 
     Args:
@@ -62,19 +87,12 @@ class FixedSizeEvent:
         count: number of releases.
     """
 
-    sampling_rate: float
-    noise_multiplier: float
-    count: int = 1
     # Adding or removing an example changes the size of the data set, and with it every inclusion probability.
     adjacencies: ClassVar[tuple[str, ...]] = ("replace-one",)
 
-    def __post_init__(self) -> None:
-        _check(self.noise_multiplier, self.count)
-        _check_rate(self.sampling_rate)
-
 
 @dataclass(frozen=True)
-class TruncatedPoissonEvent:
+class TruncatedPoissonEvent(_Sampled):
     """`count` Gaussian releases, each on a fresh Poisson sample truncated to a random subset of at most `largest_batch`.
 
     Args:
@@ -85,15 +103,12 @@ class TruncatedPoissonEvent:
         largest_batch: maximum number of examples in a step, in [1, N].
     """
 
-    sampling_rate: float
-    noise_multiplier: float
-    count: int = 1
     examples: int = 0
     largest_batch: int = 0
     adjacencies: ClassVar[tuple[str, ...]] = ("add-remove",)
 
     def __post_init__(self) -> None:
-        _check(self.noise_multiplier, self.count)
+        super().__post_init__()
         between("sampling_rate", self.sampling_rate, 0.0, 1.0, "A full batch needs no truncation.")
         count("examples", self.examples, minimum=2)
         if count("largest_batch", self.largest_batch) > self.examples:
@@ -101,7 +116,7 @@ class TruncatedPoissonEvent:
 
 
 @dataclass(frozen=True)
-class ShuffledEvent:
+class ShuffledEvent(_Epochs):
     """`count` epochs, each of which splits all examples into fixed-size batches by a fresh secret shuffle.
 
     Args:
@@ -114,20 +129,12 @@ class ShuffledEvent:
         are the same for both neighbours, so an epoch costs as much as one full-batch Gaussian release.
     """
 
-    noise_multiplier: float
-    count: int = 1
-    steps: int | None = None
     # Removing an example would move others to other batches.
     adjacencies: ClassVar[tuple[str, ...]] = ("replace-one", "zero-out")
 
-    def __post_init__(self) -> None:
-        _check(self.noise_multiplier, self.count)
-        if self.steps is not None:
-            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
-
 
 @dataclass(frozen=True)
-class BallsInBinsEvent:
+class BallsInBinsEvent(_Epochs):
     """`count` epochs, in each of which every example independently draws the one step that it takes part in.
 
     Args:
@@ -144,19 +151,11 @@ class BallsInBinsEvent:
         Allocation".
     """
 
-    noise_multiplier: float
-    count: int = 1
-    steps: int | None = None
     adjacencies: ClassVar[tuple[str, ...]] = EVERY
-
-    def __post_init__(self) -> None:
-        _check(self.noise_multiplier, self.count)
-        if self.steps is not None:
-            count("steps", self.steps, minimum=2, fix="One step is a full batch: leave it out.")
 
 
 @dataclass(frozen=True)
-class LaplaceEvent:
+class LaplaceEvent(_Sampled):
     """`count` releases of a number with Laplace noise, each on a fresh Poisson sample.
 
     Args:
@@ -166,13 +165,7 @@ class LaplaceEvent:
         count: number of releases.
     """
 
-    sampling_rate: float
-    noise_multiplier: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        _check_rate(self.sampling_rate)
-        _check(self.noise_multiplier, self.count, _SCALE_RANGE)
+    _multipliers: ClassVar[tuple[float, float]] = _SCALE_RANGE
 
     @property
     def adjacencies(self) -> tuple[str, ...]:
@@ -312,7 +305,7 @@ _FINE, _COARSE, _MANY = 2**20, 2**11, 2048
 
 
 def _round_rate_up(event: Release) -> Release:
-    if isinstance(event, (Event, FixedSizeEvent, TruncatedPoissonEvent, LaplaceEvent)) and event.sampling_rate < 1:
+    if isinstance(event, _Sampled) and event.sampling_rate < 1:
         return replace(event, sampling_rate=1 / _floor_to_ladder(1 / event.sampling_rate, _FINE))
     return event
 
@@ -334,7 +327,7 @@ def as_if_poisson(events: Iterable[Release]) -> tuple[Release, ...]:
         Event(event.sampling_rate, event.noise_multiplier, event.count)
         if isinstance(event, (FixedSizeEvent, TruncatedPoissonEvent))
         else Event(1 / event.steps, event.noise_multiplier, event.count * event.steps)
-        if isinstance(event, (ShuffledEvent, BallsInBinsEvent)) and event.steps is not None
+        if isinstance(event, _Epochs) and event.steps is not None
         else event
         for event in events
     )
@@ -351,8 +344,3 @@ def _check(noise_multiplier: float, number: int, allowed: tuple[float, float] = 
     if real("noise_multiplier", noise_multiplier) != 0 and not low <= noise_multiplier <= high:
         raise InvalidArgumentError("noise_multiplier", noise_multiplier, f"0 or between {low:g} and {high:g}")
     count("steps", number, minimum=0)
-
-
-def _check_rate(sampling_rate: float) -> None:
-    if not 0 < real("sampling_rate", sampling_rate) <= 1:
-        raise InvalidArgumentError("sampling_rate", sampling_rate, "greater than 0 and at most 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from privet._utils.registry import Part, register
 from privet.errors import InvalidArgumentError, count
@@ -30,6 +31,8 @@ class Unit(Part):
     name: str
     counted: str
     size: int = 1
+    # Adjacency → why clipping what is counted does not bound the change between such neighbours.
+    refused: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         for field, text in {"name": self.name, "counted": self.counted}.items():
@@ -40,11 +43,6 @@ class Unit(Part):
     def __str__(self) -> str:
         return self.name
 
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """Adjacency → why clipping what is counted does not bound the change between such neighbours."""
-        return {}
-
     def check_adjacency(self, adjacency: str) -> None:
         """Refuse adjacencies that this unit does not support.
 
@@ -52,9 +50,8 @@ class Unit(Part):
             InvalidArgumentError: the adjacency is not supported; names the fix.
         """
         if adjacency in self.refused:
-            raise InvalidArgumentError(
-                "adjacency", adjacency, f"'replace-one' for the unit {self.name!r}", self.refused[adjacency]
-            )
+            fix = self.refused[adjacency]
+            raise InvalidArgumentError("adjacency", adjacency, f"'replace-one' for the unit {self.name!r}", fix)
 
 
 @register
@@ -62,14 +59,11 @@ class Unit(Part):
 class GroupUnit(Unit):
     """One example of a group that is clipped as one; made by `group_unit`."""
 
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """All neighbours but those where an example, and so its group, is replaced."""
-        return {
-            "zero-out": "The other examples of the group stay, so the group's contribution is replaced, not zeroed; the ε of "
-            "'replace-one' holds for a placeholder too.",
-            "add-remove": "Groups are fixed by position: with one example more or less, others would change groups.",
-        }
+    refused: ClassVar[Mapping[str, str]] = {
+        "zero-out": "The other examples of the group stay, so the group's contribution is replaced, not zeroed; the ε of "
+        "'replace-one' holds for a placeholder too.",
+        "add-remove": "Groups are fixed by position: with one example more or less, others would change groups.",
+    }
 
 
 _UNITS = {unit.name: unit for unit in (Unit("one example", "example"), Unit("one user", "user"))}

@@ -230,13 +230,7 @@ def composed_multiplier(
 
 
 def noise_multiplier(
-    *,
-    epsilon: float,
-    sampling_rate: float,
-    steps: int,
-    delta: float,
-    adjacency: str = "add-remove",
-    accountant: str = "pld",
+    *, epsilon: float, sampling_rate: float, steps: int, delta: float, adjacency: str = "add-remove", accountant: str = "pld"
 ) -> float:
     """Return the smallest noise multiplier whose ε does not exceed the target.
 

@@ -19,14 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from privet.accounting.events import (
-    EpsilonDeltaEvent,
-    Event,
-    FixedSizeEvent,
-    LaplaceEvent,
-    RandomizedResponseEvent,
-    Release,
-)
+from privet.accounting.events import EpsilonDeltaEvent, Event, FixedSizeEvent, LaplaceEvent, RandomizedResponseEvent, Release
 
 Array = NDArray[np.float64]
 
@@ -52,9 +45,8 @@ _ROUNDING = 4e-15
 
 def _log_mixture(x: Array, rate: float, deviation: float, centre: float) -> Array:
     """Return log[(1−q)·exp(−x²/2σ²) + q·exp(−(x−centre)²/2σ²)], up to the common normalisation."""
-    away: Array = -((x - centre) ** 2) / (2 * deviation**2) + np.log(rate)
-    mixed: Array = np.logaddexp(away, -(x**2) / (2 * deviation**2) + np.log1p(-rate))
-    return mixed
+    away = -((x - centre) ** 2) / (2 * deviation**2) + np.log(rate)
+    return np.asarray(np.logaddexp(away, -(x**2) / (2 * deviation**2) + np.log1p(-rate)))
 
 
 def _log_sums(orders: Array, log_p: Array, log_q: Array) -> Array:

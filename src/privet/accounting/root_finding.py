@@ -25,17 +25,13 @@ def smallest_multiplier(spent: Callable[[float], float], target: float, guess: f
     factor = _FIRST_FACTOR
     while spent(high) > target:
         if high >= HIGHEST:
-            raise InvalidArgumentError(
-                "epsilon", target, f"at least {spent(HIGHEST):.3g}, the ε of noise multiplier {HIGHEST:g}",
-                "Take fewer steps, a smaller batch or a larger delta.",
-            )  # fmt: skip
+            allowed = f"at least {spent(HIGHEST):.3g}, the ε of noise multiplier {HIGHEST:g}"
+            raise InvalidArgumentError("epsilon", target, allowed, "Take fewer steps, a smaller batch or a larger delta.")
         low, high, factor = high, min(high * factor, HIGHEST), min(factor**2, _LARGEST_FACTOR)
     while low == high or spent(low) <= target:
         if low <= LOWEST:
-            raise InvalidArgumentError(
-                "epsilon", target, f"at most {spent(LOWEST):.3g}, the ε of the smallest noise multiplier, {LOWEST:g}",
-                "A guarantee this weak protects nobody; lower the target.",
-            )  # fmt: skip
+            allowed = f"at most {spent(LOWEST):.3g}, the ε of the smallest noise multiplier, {LOWEST:g}"
+            raise InvalidArgumentError("epsilon", target, allowed, "A guarantee this weak protects nobody; lower the target.")
         low, high, factor = max(low / factor, LOWEST), low, min(factor**2, _LARGEST_FACTOR)
     # log ε is nearly linear in log σ, so the secant lands close; every iteration keeps spent(low) > target ≥ spent(high).
     # If the secant did not halve the interval, the next step bisects.

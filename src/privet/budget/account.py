@@ -160,10 +160,9 @@ def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None
         return _compose_fixed(shares, terms, order)
     parts = [share.parts() for share in shares]
     if order is None or not all(is_filterable(part) for own in parts for part in own):
-        raise InvalidArgumentError(
-            "plans", "adaptive", "'fixed' for a budget with several runs, one of which has no known Rényi divergences",
-            "No other composition is known to hold when plans depend on results; or use a separate budget for that run.",
-        )  # fmt: skip
+        allowed = "'fixed' for a budget with several runs, one of which has no known Rényi divergences"
+        fix = "No other composition is known to hold when plans depend on results; or use a separate budget for that run."
+        raise InvalidArgumentError("plans", "adaptive", allowed, fix)
     return _within_filter(parts, terms, order)
 
 

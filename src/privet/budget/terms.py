@@ -66,10 +66,8 @@ class Terms:
         if not all(isinstance(part, str) and part for part in self.parts) or len(set(self.parts)) < len(self.parts):
             raise InvalidArgumentError("parts", self.parts, "distinct names")
         if self.parts and self.adjacency == "replace-one":
-            raise InvalidArgumentError(
-                "parts", self.parts, "left out for 'replace-one' neighbours",
-                "A replaced example could move from one part to another, which changes both; use one budget without parts.",
-            )  # fmt: skip
+            fix = "A replaced example could move from one part to another, which changes both; use one budget without parts."
+            raise InvalidArgumentError("parts", self.parts, "left out for 'replace-one' neighbours", fix)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain JSON values, of which `Terms` makes equal ones."""

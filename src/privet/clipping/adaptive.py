@@ -66,10 +66,9 @@ class AdaptiveQuantile(Rule):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rule, NormRule | Layerwise):
-            raise InvalidArgumentError(
-                "clipping.rule", self.rule, "a rule of one norm or a layerwise rule, such as privet.clipping.Flat(1.0)",
-                "Batch rules do not bound single examples, and adaptive rules already adapt their bounds.",
-            )  # fmt: skip
+            allowed = "a rule of one norm or a layerwise rule, such as privet.clipping.Flat(1.0)"
+            fix = "Batch rules do not bound single examples, and adaptive rules already adapt their bounds."
+            raise InvalidArgumentError("clipping.rule", self.rule, allowed, fix)
         between("clipping.quantile", self.quantile, 0.0, 1.0, "It is the fraction of examples within the bound; 0.5 is usual.")
         positive("clipping.learning_rate", self.learning_rate, "0.2 is usual.")
         between("clipping.share", self.share, 0.0, 1.0, "It is the share of a step's budget that pays for the counts.")

@@ -61,14 +61,11 @@ class Rule(Part, ABC):
     def check_combination(self, plan: Any) -> None:
         """Refuse schedules and noise that do not go with a bound that moves by itself."""
         if self.adaptive and not is_constant(plan.bound_schedule):
-            raise InvalidArgumentError(
-                "bound_schedule", plan.bound_schedule, f"left out with {type(self).__name__}", "It moves the bound by itself."
-            )
+            fix = "It moves the bound by itself."
+            raise InvalidArgumentError("bound_schedule", plan.bound_schedule, f"left out with {type(self).__name__}", fix)
         if self.adaptive and plan.noise.deviation != "relative":
-            raise InvalidArgumentError(
-                "noise.deviation", plan.noise.deviation, f"'relative' with {type(self).__name__}",
-                "Where its bound will go is not known in advance, so no multiplier could make up for it.",
-            )  # fmt: skip
+            fix = "Where its bound will go is not known in advance, so no multiplier could make up for it."
+            raise InvalidArgumentError("noise.deviation", plan.noise.deviation, f"'relative' with {type(self).__name__}", fix)
 
     @property
     @abstractmethod

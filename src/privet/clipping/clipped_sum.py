@@ -81,14 +81,8 @@ class ClippedSum:
         for name, tensor in self.tensors.items():
             tensor.add_(other.tensors[name])
         object.__setattr__(self, "part", None)
-        return ClippedSum(
-            self.tensors,
-            max(self.sensitivity, other.sensitivity),
-            torch.cat([self.norms, other.norms.to(self.norms.device)], dim=-1),
-            BatchSlice(mine.draw, mine.start, theirs.stop),
-            self.noise_scales,
-            self.support,
-        )
+        norms, part = torch.cat([self.norms, other.norms.to(self.norms.device)], dim=-1), replace(mine, stop=theirs.stop)
+        return replace(self, sensitivity=max(self.sensitivity, other.sensitivity), norms=norms, part=part)
 
     def with_dense_noise(self) -> ClippedSum:
         """Return the sum with noise on every coordinate, including those that a mask has set to zero."""

@@ -60,10 +60,9 @@ class Projected(Rule):
         """Return the rule's one group; a rule with several, or one that releases more than gradients, is refused."""
         groups = self.rule.groups(names)
         if len(groups) != 1:
-            raise InvalidArgumentError(
-                "clipping.rule", self.rule, "a rule with one group: projections estimate the norm of the whole gradient",
-                "Use exact norms for layerwise clipping, or clip all parameters together.",
-            )  # fmt: skip
+            allowed = "a rule with one group: projections estimate the norm of the whole gradient"
+            fix = "Use exact norms for layerwise clipping, or clip all parameters together."
+            raise InvalidArgumentError("clipping.rule", self.rule, allowed, fix)
         if self.rule.noise_scales(names) or self.rule.statistics(torch.zeros(1, 0, dtype=torch.float64, device="cpu")):
             raise InvalidArgumentError(
                 "clipping.rule", self.rule, "a rule that releases only gradients, whose sensitivity follows the distribution of "

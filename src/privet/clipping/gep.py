@@ -159,6 +159,5 @@ class GEP(Rule):
 def refuse_anchors(rule: Rule, where: str) -> None:
     """Refuse `GEP` for `where`, which has no anchor gradients."""
     if isinstance(rule, GEP):
-        raise InvalidArgumentError(
-            "clipping", "GEP", f"a rule without anchor gradients for {where}", "privet.Training(..., public=...) has them."
-        )
+        fix = "privet.Training(..., public=...) has them."
+        raise InvalidArgumentError("clipping", "GEP", f"a rule without anchor gradients for {where}", fix)

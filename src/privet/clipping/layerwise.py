@@ -101,7 +101,6 @@ class Layerwise(Rule):
         return self.rules if isinstance(self.rules, tuple) else (self.rules,)  # type: ignore[return-value]
 
     def _plain_rules(self) -> tuple[NormRule, ...]:
-        """Return the rules as given, without their patterns."""
         return tuple(item[1] if isinstance(item, tuple) else item for item in self._items())
 
     def _patterns(self) -> tuple[str, ...]:
@@ -149,16 +148,12 @@ class Layerwise(Rule):
         for name in names:
             pattern = next((pattern for pattern in patterns if re.fullmatch(pattern, name)), None)
             if pattern is None:
-                raise InvalidArgumentError(
-                    "clipping.rules", patterns, f"patterns of which one fully matches {name!r}",
-                    "A last pattern '.*' matches all remaining parameters.",
-                )  # fmt: skip
+                fix = "A last pattern '.*' matches all remaining parameters."
+                raise InvalidArgumentError("clipping.rules", patterns, f"patterns of which one fully matches {name!r}", fix)
             matched[pattern].append(name)
         if idle := [pattern for pattern in patterns if not matched[pattern]]:
-            raise InvalidArgumentError(
-                "clipping.rules", idle[0], "a pattern that is the first to match some parameter",
-                f"The parameters are {', '.join(names)}.",
-            )  # fmt: skip
+            fix = f"The parameters are {', '.join(names)}."
+            raise InvalidArgumentError("clipping.rules", idle[0], "a pattern that is the first to match some parameter", fix)
         return tuple(tuple(members) for members in matched.values())
 
     def _deviations(self, count: int) -> tuple[float, ...]:
@@ -200,7 +195,6 @@ class Layerwise(Rule):
         return self._replace_rules(scaled, shared=False)
 
     def _replace_rules(self, rules: Sequence[NormRule], *, shared: bool = True) -> Layerwise:
-        """Return the same layerwise rule with other group rules."""
         if self.by == _BY_PATTERN:
             return replace(self, rules=tuple(zip(self._patterns(), rules, strict=True)))
         return replace(self, rules=rules[0] if shared and not isinstance(self.rules, tuple) else tuple(rules))

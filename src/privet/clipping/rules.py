@@ -260,9 +260,8 @@ class Unclipped(NormRule):
     def __post_init__(self) -> None:
         check_bound(self.bound)
         if self.non_private is not True:
-            raise InvalidArgumentError(
-                "clipping.non_private", self.non_private, "True", "Without clipping there is no privacy at all: ε = ∞."
-            )
+            fix = "Without clipping there is no privacy at all: ε = ∞."
+            raise InvalidArgumentError("clipping.non_private", self.non_private, "True", fix)
 
     @property
     def sensitivity(self) -> float:

@@ -30,9 +30,8 @@ def split_groups(rule: Rule, names: Sequence[str]) -> tuple[tuple[str, ...], ...
     """Return the rule's groups, which must be a partition of the names, so that each parameter is clipped once."""
     groups = rule.groups(tuple(names))
     if sorted(name for group in groups for name in group) != sorted(names):
-        raise InvalidArgumentError(
-            "clipping.groups", groups, "a partition of the parameter names", "Every parameter belongs to exactly one group."
-        )
+        fix = "Every parameter belongs to exactly one group."
+        raise InvalidArgumentError("clipping.groups", groups, "a partition of the parameter names", fix)
     return groups
 
 
@@ -68,9 +67,8 @@ def _ask(rule: Rule, norms: Tensor, *, strict: bool = False) -> tuple[Tensor, di
     found = rule.statistics(norms.new_zeros(len(norms), 1))
     blank = {name: value.new_zeros(norms.shape[1], *value.shape) for name, value in found.items()}
     if odd := [name for name in blank if ":" not in name]:
-        raise InvalidArgumentError(
-            "clipping.statistics", odd[0], "a name with a colon", "Without one it could be the name of a parameter."
-        )
+        fix = "Without one it could be the name of a parameter."
+        raise InvalidArgumentError("clipping.statistics", odd[0], "a name with a colon", fix)
     if not norms.shape[1]:
         return norms, blank
 
@@ -119,17 +117,12 @@ def check_rule(rule: Rule, names: Sequence[str]) -> None:
     except InvalidArgumentError:
         raise
     except Exception as error:
-        raise InvalidArgumentError(
-            "clipping", rule, "a rule that computes weights for any norms by operations of tensors, which torch.vmap vectorises",
-            f"It raised {type(error).__name__}: {error}",
-        ) from error  # fmt: skip
+        allowed = "a rule that computes weights for any norms by operations of tensors, which torch.vmap vectorises"
+        raise InvalidArgumentError("clipping", rule, allowed, f"It raised {type(error).__name__}: {error}") from error
     if together.shape != norms.shape or not torch.allclose(together.to(norms), weights, rtol=_TOLERANCE, atol=0.0):
-        raise InvalidArgumentError(
-            "clipping", rule, "a rule whose weight for an example depends on that example's norms only",
-            "In a batch it returns other weights than for each example alone.",
-        )  # fmt: skip
+        allowed = "a rule whose weight for an example depends on that example's norms only"
+        raise InvalidArgumentError("clipping", rule, allowed, "In a batch it returns other weights than for each example alone.")
     if bool((_clamp(rule, norms, groups, weights, statistics) < 1 - _TOLERANCE).any()):
-        raise InvalidArgumentError(
-            "clipping", rule, f"a rule whose contributions are at most its sensitivity {rule.sensitivity:g}",
-            "weight · norm exceeds it for some norms; make the weights smaller or the sensitivity larger.",
-        )  # fmt: skip
+        allowed = f"a rule whose contributions are at most its sensitivity {rule.sensitivity:g}"
+        fix = "weight · norm exceeds it for some norms; make the weights smaller or the sensitivity larger."
+        raise InvalidArgumentError("clipping", rule, allowed, fix)

@@ -21,10 +21,7 @@ _SMALLEST_TOLERANCE, _LARGEST_TOLERANCE = 1e-6, 1e-2
 _DEVIATIONS = 12.0
 # Releases of up to 2²³ standard deviations are exact on their grid; half of that is used.
 _EXACT = 2.0**22
-_ALLOWED = {
-    "loss": "Logistic(classes) or Huber(threshold)",
-    "mechanism": "ObjectivePerturbation() or OutputPerturbation()",
-}
+_ALLOWED = {"loss": "Logistic(classes) or Huber(threshold)", "mechanism": "ObjectivePerturbation() or OutputPerturbation()"}
 
 # Kinds by field and name. They have no place in the plans of trainings, so the registry of those does not have them.
 _KINDS: dict[str, dict[str, type[Any]]] = {

@@ -13,7 +13,7 @@ from privet.convex.minimiser import PerturbedObjective, minimise, read_rows
 from privet.errors import InvalidArgumentError
 from privet.ledger import Ledger
 from privet.ledger.answers import answer_query
-from privet.noise import SOURCES, Source, release
+from privet.noise import SOURCES, release
 
 
 def fit(plan: ConvexPlan, inputs: Tensor, targets: Tensor, *, ledger: Path | None = None) -> Tensor:
@@ -55,8 +55,9 @@ def fit(plan: ConvexPlan, inputs: Tensor, targets: Tensor, *, ledger: Path | Non
     record, source = Ledger.create(plan.to_dict(), [], ledger, queries=multipliers), SOURCES[plan.source]()
     try:
         linear = torch.zeros(plan.shape, dtype=torch.float64, device="cpu")
-        if plan.mechanism.PERTURBS_OBJECTIVE:
-            linear = _draw_linear(plan, record, source)
+        if plan.mechanism.PERTURBS_OBJECTIVE:  # b, Gaussian with standard deviation σ·L on every coordinate
+            nothing = ClippedSum.zero({"weights": linear}, plan.loss.lipschitz)
+            linear = release(nothing, record.reserve_query("objective"), source).tensors["weights"]
         objective = PerturbedObjective(plan.loss, rows, encoded, plan.regularisation, linear.to(rows.device))
 
         def solve() -> ClippedSum:
@@ -68,9 +69,3 @@ def fit(plan: ConvexPlan, inputs: Tensor, targets: Tensor, *, ledger: Path | Non
         record.close()
     assert released is not None  # the ledger is new, so the query cannot be lost
     return torch.tensor(released, dtype=torch.float64, device="cpu").view(plan.shape)
-
-
-def _draw_linear(plan: ConvexPlan, ledger: Ledger, source: Source) -> Tensor:
-    """Return b, Gaussian with standard deviation σ·L on every coordinate."""
-    nothing = ClippedSum.zero({"weights": torch.zeros(plan.shape, dtype=torch.float64, device="cpu")}, plan.loss.lipschitz)
-    return release(nothing, ledger.reserve_query("objective"), source).tensors["weights"]

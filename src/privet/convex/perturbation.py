@@ -144,7 +144,6 @@ class ObjectivePerturbation(Perturbation):
         least = regularisation
         while loss.log_determinant(least) >= 0.9 * epsilon:
             least *= 1.05
-        raise InvalidArgumentError(
-            "regularisation", regularisation, f"at least {least:.3g} for ε = {epsilon:g} with objective perturbation",
-            "Or use OutputPerturbation, whose ε does not depend on it.",
-        )  # fmt: skip
+        allowed = f"at least {least:.3g} for ε = {epsilon:g} with objective perturbation"
+        fix = "Or use OutputPerturbation, whose ε does not depend on it."
+        raise InvalidArgumentError("regularisation", regularisation, allowed, fix)

@@ -79,5 +79,4 @@ def _gaussian_delta(epsilons: Array, mu: float) -> Array:
         return -np.expm1(np.minimum(epsilons, 0.0))
     first = log_ndtr(mu / 2 - epsilons / mu)
     second = epsilons + log_ndtr(-mu / 2 - epsilons / mu)
-    found: Array = np.exp(first) * -np.expm1(np.minimum(second - first, 0.0))
-    return found
+    return np.asarray(np.exp(first) * -np.expm1(np.minimum(second - first, 0.0)))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from privet.data.classes import Declaration
 from privet.data.dataset import DataSet
@@ -47,8 +46,7 @@ def fetch(name: str, folder: str | Path | None = None) -> Path:
     return published.fetch(sets[choice("name", name, sets)], folder)
 
 
-@dataclass(frozen=True)
-class _Loader:
+class _Loader(NamedTuple):
     call: Callable[..., DataSet]
     options: frozenset[str]  # names of its options
 

@@ -5,7 +5,4 @@ None has batch normalisation, through which an example would change the gradient
 
 from privet.models.networks import NAMES, build
 
-__all__ = [
-    "NAMES",
-    "build",
-]
+__all__ = ["NAMES", "build"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -38,17 +39,14 @@ def zero_linear(inputs: int, outputs: int) -> nn.Linear:
 
 
 def logistic(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return multinomial logistic regression, whose weights start from zero: random ones would have to be unlearned under noise.
+    """Return multinomial logistic regression, or linear regression with one output: one linear layer, with a convex loss.
+
+    Its weights start from zero: random ones would have to be unlearned under noise.
 
     Source: the convex model of Yu et al. 2020, "Improve the gradient perturbation approach for differentially private
         optimization" (784×10 on MNIST).
     """
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), output=zero_linear(math.prod(input_shape), classes)))
-
-
-def linear(input_shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Return linear regression: one linear layer, with a convex loss."""
-    return logistic(input_shape, classes)
 
 
 def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activation: str = "tanh") -> nn.Sequential:
@@ -57,17 +55,7 @@ def mlp(input_shape: tuple[int, ...], classes: int, *, width: int = 256, activat
     Source: with width 100, the network for covertype in Yu et al. 2020, "Improve the gradient perturbation approach for
         differentially private optimization".
     """
-    width = count("width", width)
-    return nn.Sequential(
-        OrderedDict(
-            flatten=nn.Flatten(),
-            hidden1=nn.Linear(math.prod(input_shape), width),
-            activation1=activation_layer(activation),
-            hidden2=nn.Linear(width, width),
-            activation2=activation_layer(activation),
-            output=nn.Linear(width, classes),
-        )
-    )
+    return _hidden_layers(input_shape, [count("width", width)] * 2, classes, activation)
 
 
 class BoundedLinear(nn.Module):
@@ -100,15 +88,13 @@ def regression_mlp(input_shape: tuple[int, ...], classes: int, *, activation: st
     Source: the network for Wine Quality and California Housing in App. C.4 of Bu et al., "On the convergence and calibration of
         deep learning with differential privacy".
     """
-    return nn.Sequential(
-        OrderedDict(
-            flatten=nn.Flatten(),
-            hidden1=nn.Linear(math.prod(input_shape), 64),
-            activation1=activation_layer(activation),
-            hidden2=nn.Linear(64, 64),
-            activation2=activation_layer(activation),
-            hidden3=nn.Linear(64, 32),
-            activation3=activation_layer(activation),
-            output=nn.Linear(32, classes),
-        )
-    )
+    return _hidden_layers(input_shape, [64, 64, 32], classes, activation)
+
+
+def _hidden_layers(input_shape: tuple[int, ...], widths: list[int], classes: int, activation: str) -> nn.Sequential:
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    for number, (inputs, outputs) in enumerate(pairwise([math.prod(input_shape), *widths]), start=1):
+        layers[f"hidden{number}"] = nn.Linear(inputs, outputs)
+        layers[f"activation{number}"] = activation_layer(activation)
+    layers["output"] = nn.Linear(widths[-1], classes)
+    return nn.Sequential(layers)

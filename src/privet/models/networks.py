@@ -13,7 +13,7 @@ from torch import nn
 from privet.errors import InvalidArgumentError, choice, count
 from privet.models import convolutional
 from privet.models.convolutional import cnn, edge_cnn, tanh_cnn
-from privet.models.dense import bounded_linear, linear, logistic, mlp, regression_mlp
+from privet.models.dense import bounded_linear, logistic, mlp, regression_mlp
 from privet.models.tabular import table
 
 # Largest number of channels of an image. On a CPU, torch pools feature maps of images 3 to 11 times faster in channels-last
@@ -45,7 +45,7 @@ class Network:
 
 _NETWORKS = {
     "logistic": Network(logistic, task="classification"),
-    "linear": Network(linear, task="regression"),
+    "linear": Network(logistic, task="regression"),
     "bounded-linear": Network(bounded_linear),
     "mlp": Network(mlp),
     "table": Network(table),
@@ -80,8 +80,16 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     network = _find(name)
     shape = tuple(count("input_shape", side) for side in input_shape)
     if not network.fits(shape):
-        raise _shape_error(name, shape)
-    _check_options(name, network, options)
+        images = f"(channels, height, width) with height and width at least {network.smallest_side}"
+        shapes = str(network.shape) if network.shape else images if network.smallest_side else "one dimension or more"
+        others = ", ".join(other for other, another in _NETWORKS.items() if another.fits(shape))
+        fix = f"Models that take this shape: {others or 'none'}."
+        raise InvalidArgumentError("input_shape", shape, f"{shapes} for the model {name!r}", fix)
+    parameters = inspect.signature(network.construct).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for option in sorted(options.keys() - set(known)):
+        allowed = f"one of {', '.join(known)}" if known else "left out"
+        raise InvalidArgumentError("option", option, f"{allowed} for the model {name!r}")
     built = network.construct(shape, count("classes", classes, minimum=2 if network.task == "classification" else 1), **options)
     of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
     return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
@@ -97,10 +105,8 @@ def check_task(name: str, task: str) -> None:
     own = _find(name).task
     if own not in (None, task):
         others = ", ".join(repr(other) for other, network in _NETWORKS.items() if network.task == task)
-        raise InvalidArgumentError(
-            "model", name, f"a network for {task}, which the target asks for",
-            f"It is for {own} only; use {others}, 'mlp' or 'table'.",
-        )  # fmt: skip
+        fix = f"It is for {own} only; use {others}, 'mlp' or 'table'."
+        raise InvalidArgumentError("model", name, f"a network for {task}, which the target asks for", fix)
 
 
 def _find(name: str) -> Network:
@@ -108,20 +114,3 @@ def _find(name: str) -> Network:
         return _NETWORKS[name]
     registered: Network = _REGISTERED[name].load()
     return registered
-
-
-def _shape_error(name: str, shape: tuple[int, ...]) -> InvalidArgumentError:
-    network = _find(name)
-    images = f"(channels, height, width) with height and width at least {network.smallest_side}"
-    shapes = str(network.shape) if network.shape else images if network.smallest_side else "one dimension or more"
-    allowed = f"{shapes} for the model {name!r}"
-    others = ", ".join(other for other, network in _NETWORKS.items() if network.fits(shape))
-    return InvalidArgumentError("input_shape", shape, allowed, f"Models that take this shape: {others or 'none'}.")
-
-
-def _check_options(name: str, network: Network, options: dict[str, object]) -> None:
-    parameters = inspect.signature(network.construct).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    for option in sorted(options.keys() - set(known)):
-        allowed = f"one of {', '.join(known)}" if known else "left out"
-        raise InvalidArgumentError("option", option, f"{allowed} for the model {name!r}")

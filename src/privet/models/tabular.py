@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from privet.errors import InvalidArgumentError, count
-from privet.models.dense import activation_layer
+from privet.models.dense import activation_layer, zero_linear
 
 
 class TableNetwork(nn.Module):
@@ -26,9 +26,7 @@ class TableNetwork(nn.Module):
         super().__init__()
         expanded = features + waves * len(numbers)
         self.numbers, self.waves = list(numbers), waves
-        self.linear = nn.Linear(expanded, outputs)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear = zero_linear(expanded, outputs)
         self.embedding = nn.Linear(expanded, width) if width else None
         self.activation = activation_layer(activation)
         self.output = nn.Linear(width, outputs, bias=False) if width else None

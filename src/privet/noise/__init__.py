@@ -16,9 +16,4 @@ from privet.noise.sources import SecureSource as SecureSource
 from privet.noise.sources import Source as Source
 from privet.noise.token import Token as Token
 
-__all__ = [
-    "Banded",
-    "BufferedToeplitz",
-    "Gaussian",
-    "Tree",
-]
+__all__ = ["Banded", "BufferedToeplitz", "Gaussian", "Tree"]

@@ -52,9 +52,8 @@ class NoiseMechanism(ABC):  # noqa: B024 - a kind of independent noise has nothi
         fix = "Plan.calibrate(epsilon=...) finds the multiplier for a target."
         number = real("noise.multiplier", self.multiplier, fix)
         if number == 0 and not self.non_private:
-            raise InvalidArgumentError(
-                "noise.multiplier", 0, f"between {low:g} and {high:g}", "To train without noise, set non_private=True."
-            )
+            allowed = f"between {low:g} and {high:g}"
+            raise InvalidArgumentError("noise.multiplier", 0, allowed, "To train without noise, set non_private=True.")
         if number != 0 and not low <= number <= high:
             raise InvalidArgumentError("noise.multiplier", self.multiplier, f"between {low:g} and {high:g}", fix)
 

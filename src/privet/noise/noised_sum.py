@@ -28,13 +28,9 @@ class NoisedSum:
 
     def __mul__(self, factor: object) -> NoisedSum:
         number = check_public_number(factor, "scaling a NoisedSum")
-        size = abs(number)
-        return replace(
-            self,
-            tensors=scale_tensors(self.tensors, number),
-            sensitivity=self.sensitivity * size,
-            standard_deviation=self.standard_deviation * size,
-        )
+        sensitivity, deviation = self.sensitivity * abs(number), self.standard_deviation * abs(number)
+        scaled = scale_tensors(self.tensors, number)
+        return replace(self, tensors=scaled, sensitivity=sensitivity, standard_deviation=deviation)
 
     __rmul__ = __mul__
 

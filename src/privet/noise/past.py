@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -28,15 +27,6 @@ def cells_log2(gain: float) -> int:
     return _WORD - 1 - math.ceil(math.log2(_REACH * gain))
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """What must stay the same from step to step, or the noise starts afresh."""
-
-    first: int
-    cells: tuple[float, ...]
-    sizes: tuple[int, ...]
-
-
 class PastNoise(Unique):
     """The noise of a run's earlier steps, from which that of the next one is made. It is secret and is never saved.
 
@@ -57,7 +47,7 @@ class PastNoise(Unique):
 
     def __init__(self, log2: int, rounding: float = 1.0) -> None:
         self.log2, self.rounding = log2, rounding
-        self._setting: _Setting | None = None
+        self._setting: tuple[object, ...] = ()  # what must stay the same from step to step, or the noise starts afresh
         self._next = 0  # the step that the state is for; 0 if there is none
 
     def noise(self, step: int, first: int, draw: Draw, cells: Sequence[float], totals: Sequence[Tensor]) -> Iterator[Piece]:
@@ -70,7 +60,7 @@ class PastNoise(Unique):
             cells: standard deviation of each tensor's fresh noise, in grid cells.
             totals: flat tensors that the noise is for.
         """
-        setting = _Setting(first, tuple(cells), tuple(map(len, totals)))
+        setting = (first, tuple(cells), tuple(map(len, totals)))
         known, self._next = self._next, 0  # an interruption leaves no state, rather than one of half a step
         if known != step or setting != self._setting or self._restarts(step):
             self._setting = setting

@@ -150,6 +150,11 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _draw_by_torch(generator: torch.Generator, size: int) -> Iterator[Tensor]:
+    for length in _pieces(size):
+        yield torch.randn(length, dtype=torch.float64, generator=generator, device="cpu")
+
+
 class FastSource(Unique, Source):
     """Noise from torch's generator, seeded by the operating system, anew in a forked process; sampling stays cryptographic.
 
@@ -170,8 +175,7 @@ class FastSource(Unique, Source):
         if self._process != os.getpid():
             self._generator.manual_seed(int.from_bytes(os.urandom(8), "little") >> 1)
             self._process = os.getpid()
-        for length in _pieces(size):
-            yield torch.randn(length, dtype=torch.float64, generator=self._generator, device="cpu")
+        yield from _draw_by_torch(self._generator, size)
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` independent uniform 64-bit words."""
@@ -191,8 +195,7 @@ class FixedSource(Unique, Source):
 
     def normals(self, size: int) -> Iterator[Tensor]:
         """Yield `size` standard normal float64 numbers on the CPU in pieces, the same on every run."""
-        for length in _pieces(size):
-            yield torch.randn(length, dtype=torch.float64, generator=self._generator, device="cpu")
+        return _draw_by_torch(self._generator, size)
 
     def words(self, size: int) -> NDArray[np.uint64]:
         """Return `size` uniform 64-bit words, the same on every run."""
@@ -200,7 +203,5 @@ class FixedSource(Unique, Source):
 
 
 SOURCES: dict[str, type[SecureSource | FastSource | FixedSource]] = {
-    "secure": SecureSource,
-    "fast": FastSource,
-    "fixed": FixedSource,
-}
+    "secure": SecureSource, "fast": FastSource, "fixed": FixedSource,
+}  # fmt: skip

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, positive, real
+from privet.optim.published import check_betas
 from privet.plan import Plan
 from privet.schedules import Factors
 
@@ -21,15 +22,13 @@ _PRECISION = 1e-6
 def noise_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
     """Return name → (T,) standard deviation of the noise on every coordinate of the gradient that the optimizer receives."""
     if plan.momentum is not None and plan.momentum.accumulates:
-        raise InvalidArgumentError(
-            "momentum", plan.momentum, "one with outer=1 for an optimizer that needs to know the noise of a step",
-            "Outer momentum carries noise over to later steps; use the optimizer's own momentum, or another optimizer.",
-        )  # fmt: skip
+        allowed = "one with outer=1 for an optimizer that needs to know the noise of a step"
+        fix = "Outer momentum carries noise over to later steps; use the optimizer's own momentum, or another optimizer."
+        raise InvalidArgumentError("momentum", plan.momentum, allowed, fix)
     if plan.sparsification is not None:
-        raise InvalidArgumentError(
-            "sparsification", plan.sparsification, "left out for an optimizer that needs to know the noise of a step",
-            "Coordinates that a mask drops have no noise; choose another optimizer.",
-        )  # fmt: skip
+        allowed = "left out for an optimizer that needs to know the noise of a step"
+        fix = "Coordinates that a mask drops have no noise; choose another optimizer."
+        raise InvalidArgumentError("sparsification", plan.sparsification, allowed, fix)
     refuse_anchors(plan.clipping, "an optimizer that needs to know the noise of a step")
     known, common = tuple(names), plan.gradient_deviations()
     scales = plan.clipping.noise_scales(known)
@@ -90,8 +89,7 @@ class AdamBC(torch.optim.Optimizer):
             positive("lr", group["lr"])
             positive("floor", group["floor"])
             group["noise_deviation"] = _check_deviations(group["noise_deviation"])
-            if not all(0 <= real("betas", beta) < 1 for beta in group["betas"]):
-                raise InvalidArgumentError("betas", group["betas"], "two numbers in [0, 1)", "(0.9, 0.999) is usual.")
+            check_betas(group["betas"])
 
     @classmethod
     def of(cls, plan: Plan, model: nn.Module, lr: float = 1e-3, **options: Any) -> AdamBC:
@@ -107,7 +105,9 @@ class AdamBC(torch.optim.Optimizer):
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         alike: dict[tuple[float, ...], list[nn.Parameter]] = {}
         for name, deviations in noise_deviations(plan, parameters).items():
-            alike.setdefault(_shorten(deviations.tolist()), []).append(parameters[name])
+            # A single number if all steps have the same.
+            several = deviations if np.ptp(deviations) else deviations[:1]
+            alike.setdefault(tuple(several.tolist()), []).append(parameters[name])
         groups = [{"params": members, "noise_deviation": deviations} for deviations, members in alike.items()]
         return cls(groups, lr, noise_deviation=0.0, **options)
 
@@ -126,11 +126,9 @@ class AdamBC(torch.optim.Optimizer):
             wrong = np.flatnonzero(np.abs(subtracted - due) > _PRECISION * due)
             if len(wrong):
                 step = int(wrong[0])
-                raise InvalidArgumentError(
-                    "noise_deviation", float(subtracted[step]),
-                    f"{due[step]:.6g}, the standard deviation of the plan's noise on {name} at step {step + 1}",
-                    "AdamBC.of(plan, model) takes it from the plan.",
-                )  # fmt: skip
+                allowed = f"{due[step]:.6g}, the standard deviation of the plan's noise on {name} at step {step + 1}"
+                fix = "AdamBC.of(plan, model) takes it from the plan."
+                raise InvalidArgumentError("noise_deviation", float(subtracted[step]), allowed, fix)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -154,16 +152,10 @@ class AdamBC(torch.optim.Optimizer):
                 parameter.addcdiv_(mean, unbiased.clamp_(min=group["floor"]).sqrt_(), value=-group["lr"] / (1 - decay**step))
 
 
-def _shorten(deviations: Sequence[float]) -> tuple[float, ...]:
-    """Return a single number if all are equal."""
-    return (deviations[0],) if len(set(deviations)) == 1 else tuple(deviations)
-
-
 def _check_deviations(deviation: Any) -> tuple[float, ...]:
     """Check deviations and return them as a tuple, which a checkpoint can store."""
     values = (deviation,) if isinstance(deviation, int | float) else tuple(float(value) for value in deviation)
     if not values or any(real("noise_deviation", value) < 0 for value in values):
-        raise InvalidArgumentError(
-            "noise_deviation", deviation, "a number ≥ 0, or one per step", "AdamBC.of(plan, model) takes them from the plan."
-        )
+        fix = "AdamBC.of(plan, model) takes them from the plan."
+        raise InvalidArgumentError("noise_deviation", deviation, "a number ≥ 0, or one per step", fix)
     return values

@@ -41,24 +41,21 @@ class Combined(torch.optim.Optimizer):
     def __init__(self, *optimizers: torch.optim.Optimizer) -> None:
         wrong = [type(each).__name__ for each in optimizers if not isinstance(each, torch.optim.Optimizer)]
         if len(optimizers) < 2 or wrong:
-            raise InvalidArgumentError(
-                "optimizers", wrong[0] if wrong else f"{len(optimizers)} of them", "two or more torch.optim optimizers",
-                "Pass them one by one: Combined(first, second).",
-            )  # fmt: skip
+            allowed = "two or more torch.optim optimizers"
+            fix = "Pass them one by one: Combined(first, second)."
+            raise InvalidArgumentError("optimizers", wrong[0] if wrong else f"{len(optimizers)} of them", allowed, fix)
         owners = [{id(member) for group in each.param_groups for member in group["params"]} for each in optimizers]
         if len(set.union(*owners)) != sum(map(len, owners)):
-            raise InvalidArgumentError(
-                "optimizers", "with a parameter in common", "over disjoint parameters", "Give each parameter to one of them."
-            )
+            fix = "Give each parameter to one of them."
+            raise InvalidArgumentError("optimizers", "with a parameter in common", "over disjoint parameters", fix)
         super().__init__([group for each in optimizers for group in each.param_groups], {})
         self.optimizers = optimizers
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Refuse further groups: none of the optimizers would step them."""
         if hasattr(self, "optimizers"):
-            raise InvalidArgumentError(
-                "param_group", "a new group", "added to one of the optimizers before they are combined", "Combine them again."
-            )
+            allowed = "added to one of the optimizers before they are combined"
+            raise InvalidArgumentError("param_group", "a new group", allowed, "Combine them again.")
         super().add_param_group(param_group)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

@@ -57,8 +57,6 @@ def scheduled_learning_rate(
 
 def _follow(optimizer: torch.optim.Optimizer, factors: list[float]) -> torch.optim.lr_scheduler.LambdaLR:
     if any(group.get("lr") is None for group in optimizer.param_groups):
-        raise InvalidArgumentError(
-            "optimizer.lr", None, "a number",
-            "A schedule multiplies it; an optimizer that chooses its own rate is used without one.",
-        )  # fmt: skip
+        fix = "A schedule multiplies it; an optimizer that chooses its own rate is used without one."
+        raise InvalidArgumentError("optimizer.lr", None, "a number", fix)
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: factors[min(step, len(factors) - 1)])

@@ -185,10 +185,9 @@ class SGLD(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Take one step with the released gradients, and a sample if it is due."""
         self._check_rates()
-        parameters = self._parameters()
         done = self._steps_taken() + 1
         due = done > self.burn_in and (done - self.burn_in) % self.thinning == 0
-        for parameter in parameters:
+        for parameter in self._parameters():
             state = self.state[parameter]
             if parameter.grad is not None:
                 drift = parameter.grad if self.prior is None else parameter.grad - self.prior.gradient(parameter) / self.examples
@@ -236,12 +235,8 @@ class SGLD(torch.optim.Optimizer):
         expected = self._rate(self._steps_taken())
         for group in self.param_groups:
             if group["lr"] != expected:
-                raise InvalidArgumentError(
-                    "lr",
-                    group["lr"],
-                    f"{expected:g} at this step",
-                    "Pass one rate per step to SGLD instead of using a scheduler.",
-                )
+                fix = "Pass one rate per step to SGLD instead of using a scheduler."
+                raise InvalidArgumentError("lr", group["lr"], f"{expected:g} at this step", fix)
 
 
 def _parse_rates(lr: float | Sequence[float]) -> tuple[float, ...]:
@@ -253,12 +248,10 @@ def _parse_rates(lr: float | Sequence[float]) -> tuple[float, ...]:
 
 def _deviations(rates: Sequence[float], diffusion: float) -> Factors:
     """Return the standard deviations √(D/η) that the noise on the divided gradient must have."""
-    found: Factors = np.sqrt(positive("diffusion", diffusion) / np.asarray(rates))
-    return found
+    return np.asarray(np.sqrt(positive("diffusion", diffusion) / np.asarray(rates)))
 
 
 def _gradient_deviations(plan: Plan) -> Factors:
-    """Return the plan's deviations, refusing a plan without noise."""
     refuse_anchors(plan.clipping, "Langevin dynamics")
     if isinstance(plan.noise, Correlated):
         raise InvalidArgumentError("noise", plan.noise, "privet.noise.Gaussian(...)", "Langevin dynamics need independent noise.")

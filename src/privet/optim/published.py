@@ -11,6 +11,12 @@ from torch import Tensor
 from privet.errors import InvalidArgumentError, positive, real
 
 
+def check_betas(betas: tuple[float, float]) -> None:
+    """Refuse decay rates out of range."""
+    if not all(0 <= real("betas", beta) < 1 for beta in betas):
+        raise InvalidArgumentError("betas", betas, "two numbers in [0, 1)", "(0.9, 0.999) is usual.")
+
+
 class UncorrectedAdam(torch.optim.Optimizer):
     """Adam without bias correction: DP-Adam of the calibration paper.
 
@@ -54,8 +60,7 @@ class UncorrectedAdam(torch.optim.Optimizer):
         for group in self.param_groups:
             positive("lr", group["lr"])
             positive("eps", group["eps"])
-            if not all(0 <= real("betas", beta) < 1 for beta in group["betas"]):
-                raise InvalidArgumentError("betas", group["betas"], "two numbers in [0, 1)", "(0.9, 0.999) is usual.")
+            check_betas(group["betas"])
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]

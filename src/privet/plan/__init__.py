@@ -4,9 +4,4 @@ from privet.plan.mechanism import PrivacyMechanism
 from privet.plan.plan import Plan
 from privet.plan.queries import ClassCounts, Holdout
 
-__all__ = [
-    "ClassCounts",
-    "Holdout",
-    "Plan",
-    "PrivacyMechanism",
-]
+__all__ = ["ClassCounts", "Holdout", "Plan", "PrivacyMechanism"]

@@ -145,10 +145,9 @@ class Declaration(PrivacyMechanism):
         if not isinstance(self.clipping, Projected):
             return events
         if any(not isinstance(event, accounting.Event) for event in events):
-            raise InvalidArgumentError(
-                "clipping", "Projected", f"used with Poisson or FullBatch sampling, not {type(self.sampling).__name__}",
-                "No accountant averages over the law of estimated norms for other samples.",
-            )  # fmt: skip
+            allowed = f"used with Poisson or FullBatch sampling, not {type(self.sampling).__name__}"
+            fix = "No accountant averages over the law of estimated norms for other samples."
+            raise InvalidArgumentError("clipping", "Projected", allowed, fix)
         return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
 
     def events(self, steps: int | None = None) -> tuple[Release, ...]:
@@ -199,9 +198,8 @@ class Declaration(PrivacyMechanism):
                 try:
                     self.clipping.scale_bound(factor)
                 except InvalidArgumentError as error:
-                    raise InvalidArgumentError(
-                        "bound_schedule", factor, "a factor that the clipping rule's bound can be multiplied by", f"{error}"
-                    ) from None
+                    allowed = "a factor that the clipping rule's bound can be multiplied by"
+                    raise InvalidArgumentError("bound_schedule", factor, allowed, f"{error}") from None
         if self.noise.multiplier and self.multiplier_moves:
             low, high = MULTIPLIER_RANGE
             for multiplier in (float(choose(self.multipliers())) for choose in (np.min, np.max)):

@@ -107,10 +107,9 @@ class PrivacyMechanism:
         single = self.sampling.pattern(self.examples, 1)
         noise.draft.fit(single, name)
         if single is not None and single.rate == 1 and not noise.by_epoch:
-            raise InvalidArgumentError(
-                "steps", None, f"a number or privet.epochs(n) with noise.{type(noise).__name__} and {name} sampling",
-                "One release covers all steps, so its ε does not say how many there are.",
-            )  # fmt: skip
+            allowed = f"a number or privet.epochs(n) with noise.{type(noise).__name__} and {name} sampling"
+            fix = "One release covers all steps, so its ε does not say how many there are."
+            raise InvalidArgumentError("steps", None, allowed, fix)
 
     def _participation(self, noise: Correlated, steps: int) -> Participation:
         found = self.sampling.pattern(self.examples, steps)

@@ -104,7 +104,6 @@ class Plan(JsonForm, Declaration):
         except (TypeError, ValueError):  # values without a JSON form; also InvalidArgumentError
             same = False
         if not same:
-            raise InvalidArgumentError(
-                "plan", "a plan that its JSON does not restore", "made of numbers, text, tuples and such values",
-                "Its run could not be resumed; see Plan.to_json.",
-            )  # fmt: skip
+            allowed = "made of numbers, text, tuples and such values"
+            fix = "Its run could not be resumed; see Plan.to_json."
+            raise InvalidArgumentError("plan", "a plan that its JSON does not restore", allowed, fix)

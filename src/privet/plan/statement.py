@@ -129,7 +129,6 @@ def _libraries(events: Iterable[Release]) -> tuple[str, ...]:
 
 
 def _public(plan: Declaration) -> tuple[str, ...]:
-    """Return the facts that the statement takes as public."""
     held_out = "" if plan.holdout is None else f" for training and {plan.holdout.examples:,} held out"
     return (
         f"the number of {find_unit(plan.unit).counted}s, {plan.examples:,}{held_out}",
@@ -153,7 +152,6 @@ def _not_covered(plan: Declaration) -> tuple[str, ...]:
 
 
 def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
-    """Return remarks on bounds, noise and masks of the first `steps` steps."""
     notes = []
     bounds, multipliers = plan.bound_factors()[:steps], plan.multipliers()[:steps]
     if np.ptp(bounds) if len(bounds) else 0:
@@ -179,7 +177,6 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
 
 
 def _queries(plan: Declaration) -> tuple[str, ...]:
-    """Return a sentence on each query: what is released, with how much noise, and how its ε enters the total."""
     counted, sentences = find_unit(plan.unit).counted, []
     if plan.class_counts is not None:
         sentences.append(

@@ -162,5 +162,4 @@ class Shuffle(ByEpoch):
 
 
 def _batches(examples: int, size: float) -> int:
-    """Return ⌈examples / size⌉."""
     return math.ceil(examples / check_size(size, examples))

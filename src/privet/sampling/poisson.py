@@ -105,10 +105,8 @@ class TruncatedPoisson(Scheme):
         positive("sampling.batch_size", self.batch_size, "It is the expected number of examples in a step.")
         count("sampling.cap", self.cap, fix="It is the largest number of examples in a step.")
         if self.cap < self.batch_size:
-            raise InvalidArgumentError(
-                "sampling.cap", self.cap, f"at least the batch size, {self.batch_size}",
-                "Six standard deviations above it, batch_size + 6·√batch_size, costs next to nothing.",
-            )  # fmt: skip
+            fix = "Six standard deviations above it, batch_size + 6·√batch_size, costs next to nothing."
+            raise InvalidArgumentError("sampling.cap", self.cap, f"at least the batch size, {self.batch_size}", fix)
 
     def expected_batch_size(self, examples: int) -> float:
         """Return the batch size before truncation."""
@@ -165,10 +163,9 @@ class CyclicPoisson(Scheme):
         """Return the batch size."""
         check_size(self.batch_size, examples)
         if self.cycle * self.batch_size > examples:
-            raise InvalidArgumentError(
-                "sampling.cycle", self.cycle, f"at most examples / batch_size = {examples / self.batch_size:.4g}",
-                "A step takes its batch from one of that many groups.",
-            )  # fmt: skip
+            allowed = f"at most examples / batch_size = {examples / self.batch_size:.4g}"
+            fix = "A step takes its batch from one of that many groups."
+            raise InvalidArgumentError("sampling.cycle", self.cycle, allowed, fix)
         return float(self.batch_size)
 
     def draws(self, examples: int, words: Words) -> Iterator[Indices]:

@@ -70,9 +70,8 @@ class Scheme(Part, ABC):
         """Refuse adjacencies for which no accountant covers the scheme."""
         if adjacency in self.refused:
             covered = " or ".join(repr(name) for name in ADJACENCIES if name not in self.refused)
-            raise InvalidArgumentError(
-                "adjacency", adjacency, f"{covered} with {type(self).__name__} sampling", self.refused[adjacency]
-            )
+            fix = self.refused[adjacency]
+            raise InvalidArgumentError("adjacency", adjacency, f"{covered} with {type(self).__name__} sampling", fix)
 
     @abstractmethod
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
@@ -151,10 +150,9 @@ def check_declared(scheme: Scheme) -> None:
     missing = [name for name in _DECLARING if definer.get(name, -1) > drawing and kinds[definer[name]] not in (Scheme, ByEpoch)]
     if missing:
         name, base = kinds[drawing].__name__, kinds[definer[missing[0]]].__name__
-        raise InvalidArgumentError(
-            "sampling", scheme, f"a scheme that declares {', '.join(missing)} beside the draws of its own",
-            f"Those of {base} describe other draws. Define them in {name}; what still holds, as in event = {base}.event.",
-        )  # fmt: skip
+        allowed = f"a scheme that declares {', '.join(missing)} beside the draws of its own"
+        fix = f"Those of {base} describe other draws. Define them in {name}; what still holds, as in event = {base}.event."
+        raise InvalidArgumentError("sampling", scheme, allowed, fix)
 
 
 def check_size(size: float, examples: int) -> float:

@@ -40,10 +40,7 @@ def _signed_log(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 # Name → increasing transform of a number before its bounds are scaled to -1 and 1.
-SCALES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "linear": lambda values: values,
-    "log": _signed_log,
-}
+SCALES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {"linear": lambda values: values, "log": _signed_log}
 
 
 class Declared:
@@ -164,7 +161,6 @@ class Number(Column):
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """The bounds on the transformed scale."""
         low, high = SCALES[self.scale](np.array([self.lower, self.upper], dtype=np.float64))
         return float(low), float(high)
 

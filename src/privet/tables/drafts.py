@@ -125,7 +125,6 @@ def _commented(line: _Line) -> str:
 
 
 def _open_target(declared: str | None) -> list[_Line]:
-    """Return the lines of a target of which only the declared type is known."""
     if declared == "Boolean":
         return _closed(Classification(("False", "True")))
     if declared is not None and declared.startswith("Float"):
@@ -139,7 +138,6 @@ def _closed(task: Target) -> list[_Line]:
 
 
 def _open_column(declared: str | None) -> _Line:
-    """Return the line of a column of which only the declared type is known."""
     if declared is None:
         return f'"{OPEN}"', _COLUMN
     for prefixes, line in _BY_TYPE.items():

@@ -95,8 +95,8 @@ def read_types(source: object, argument: str = "data") -> Mapping[str, str | Non
     Of a file of text one line is read, of a parquet file the schema that it declares. Sources are those of `read_frame`.
     """
     if isinstance(source, str | Path) and _ending(Path(source), argument) in DELIMITED:
-        with _named(Path(source), argument):
-            return dict.fromkeys(read_names(Path(source).expanduser()))
+        with _opened(Path(source).expanduser(), argument) as (header, _, _):
+            return dict.fromkeys(header)
     if isinstance(source, Frame | Mapping):
         return dict.fromkeys(read_frame(source, argument).columns) | dict(getattr(source, "types", {}))
     if isinstance(source, str | Path) and _ending(Path(source), argument) == ".parquet":  # its footer declares them
@@ -104,15 +104,6 @@ def read_types(source: object, argument: str = "data") -> Mapping[str, str | Non
     elif isinstance(source, str | Path):
         source = _read_arrow(Path(source).expanduser(), argument, *_ARROW[_ending(Path(source), argument)])
     return _declared_types(_open_frame(source, argument, argument))
-
-
-@contextmanager
-def _named(path: Path, argument: str) -> Iterator[None]:
-    """Name the argument and the file in errors."""
-    try:
-        yield
-    except Unreadable as error:
-        raise InvalidArgumentError(argument, str(path), error.allowed, error.fix) from None
 
 
 def _ending(path: Path, argument: str) -> str:
@@ -124,15 +115,18 @@ def _ending(path: Path, argument: str) -> str:
 
 def _read_file(path: Path, argument: str) -> Frame:
     ending = _ending(path, argument)
-    if ending in DELIMITED:
-        with _named(path, argument):
-            columns, rows, broken = read_delimited(path)
-        return Frame(columns, rows, str(path), argument, broken=broken)
-    return _from_native(_read_arrow(path, argument, *_ARROW[ending]), str(path), argument)
+    if ending not in DELIMITED:
+        return _from_native(_read_arrow(path, argument, *_ARROW[ending]), str(path), argument)
+    with _opened(path, argument) as (header, delimiter, file):
+        limit = csv.field_size_limit(_LONGEST_CELL)
+        try:
+            columns, rows, broken = _columns(header, csv.reader(file, delimiter=delimiter))
+        finally:
+            csv.field_size_limit(limit)
+    return Frame(columns, rows, str(path), argument, broken=broken)
 
 
 def _read_arrow(path: Path, argument: str, module: str, function: str) -> Any:
-    """Return the result of a pyarrow reader for a file."""
     try:
         read = getattr(importlib.import_module(module), function)
     except ImportError:
@@ -169,7 +163,6 @@ def _from_native(source: Any, name: str, argument: str) -> Frame:
 
 
 def _open_frame(source: Any, name: str, argument: str) -> Any:
-    """Return the interface to a data frame of any library."""
     try:
         import narwhals.stable.v2 as nw
     except ImportError:
@@ -229,47 +222,28 @@ def _to_objects(series: Any) -> list[object]:
     return found
 
 
-class Unreadable(Exception):  # noqa: N818
+class _UnreadableError(Exception):
     """A file is not a table of delimited text: what it must be, and how to fix it."""
-
-    def __init__(self, allowed: str, fix: str) -> None:
-        self.allowed, self.fix = allowed, fix
-        super().__init__(allowed)
-
-
-def read_delimited(path: Path) -> tuple[dict[str, Words], int, int]:
-    """Return the columns of a file in UTF-8 with a header, the number of rows, and of rows with a wrong number of cells.
-
-    Surrounding spaces are removed. Empty lines do not count as rows; in a row with too few or too many cells, all are missing.
-    """
-    with _opened(path) as (header, delimiter, file):
-        limit = csv.field_size_limit(_LONGEST_CELL)
-        try:
-            return _columns(header, csv.reader(file, delimiter=delimiter))
-        finally:
-            csv.field_size_limit(limit)
-
-
-def read_names(path: Path) -> list[str]:
-    """Return the names of the columns, from the first line only."""
-    with _opened(path) as (header, _, _):
-        return header
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[list[str], str, IO[str]]]:
-    """Open a file, and give the names of its columns, its delimiter, and the file at its second line."""
+def _opened(path: Path, argument: str) -> Iterator[tuple[list[str], str, IO[str]]]:
+    """Open a file in UTF-8, and give the names of its columns, its delimiter, and the file at its second line."""
     ending = next(ending for ending in DELIMITED if path.name.lower().endswith(ending))
     try:
         with _OPEN.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             first = file.readline()
             if "\0" in first:
-                raise Unreadable("a readable table of delimited text in UTF-8", "It is in another encoding, such as UTF-16.")
+                fix = "It is in another encoding, such as UTF-16."
+                raise _UnreadableError("a readable table of delimited text in UTF-8", fix)
             delimiter = DELIMITED[ending] or max(_DELIMITERS, key=lambda mark: len(_split(first, mark)))
             yield _header(_split(first, delimiter)), delimiter, file
+    except _UnreadableError as error:
+        raise InvalidArgumentError(argument, str(path), *error.args) from None
     except (OSError, EOFError, csv.Error, zlib.error) as error:
         fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
-        raise Unreadable("a readable table of delimited text in UTF-8, plain or .gz", fix) from None
+        allowed = "a readable table of delimited text in UTF-8, plain or .gz"
+        raise InvalidArgumentError(argument, str(path), allowed, fix) from None
 
 
 def _split(line: str, delimiter: str) -> list[str]:
@@ -277,16 +251,13 @@ def _split(line: str, delimiter: str) -> list[str]:
 
 
 def _header(names: list[str]) -> list[str]:
-    # Without a header, the first line is a private row, which must not appear in a message or a draft as column names.
-    if not names or len(set(names)) < len(names) or "" in names or _looks_like_data(names):
-        raise Unreadable("a table whose first line names each column once", _HEADER_FIX)
-    return names
-
-
-def _looks_like_data(names: list[str]) -> bool:
-    # Numbers are names only if they count the columns, as in a data frame whose features have no names.
+    # Without a header, the first line is a private row, which must not appear in a message or a draft as column names. Numbers
+    # are names only if they count the columns, as in a data frame whose features have no names.
     numbers = [name for name in names if _is_number(name)]
-    return bool(numbers) and (len(numbers) == len(names) or [*map(str, range(len(numbers)))] != numbers)
+    data = numbers and (len(numbers) == len(names) or [*map(str, range(len(numbers)))] != numbers)
+    if not names or len(set(names)) < len(names) or "" in names or data:
+        raise _UnreadableError("a table whose first line names each column once", _HEADER_FIX)
+    return names
 
 
 def _is_number(cell: str) -> bool:
@@ -298,6 +269,10 @@ def _is_number(cell: str) -> bool:
 
 
 def _columns(header: list[str], rows: Iterator[list[str]]) -> tuple[dict[str, Words], int, int]:
+    """Return the columns, the number of rows, and of rows with a wrong number of cells.
+
+    Surrounding spaces are removed. Empty lines do not count as rows; in a row with too few or too many cells, all are missing.
+    """
     known: list[dict[str | None, int]] = [{} for _ in header]
     places = [array("i") for _ in header]
     number = broken = 0
@@ -311,6 +286,6 @@ def _columns(header: list[str], rows: Iterator[list[str]]) -> tuple[dict[str, Wo
             cells = known[column]
             places[column].append(cells.setdefault(cell.strip() if fits else None, len(cells)))
     if not number:
-        raise Unreadable("a table with at least one row below its header", "Check the file.")
+        raise _UnreadableError("a table with at least one row below its header", "Check the file.")
     columns = (Words(tuple(cells), np.frombuffer(at, dtype=np.intc)) for cells, at in zip(known, places, strict=True))
     return dict(zip(header, columns, strict=True)), number, broken

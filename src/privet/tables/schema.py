@@ -180,8 +180,7 @@ class Schema(Part):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values, every argument included."""
-        plain: dict[str, Any] = encode(self)
-        return plain
+        return dict(encode(self))
 
     @classmethod
     def from_dict(cls, data: object) -> Schema:
@@ -288,7 +287,6 @@ def list_misfits(frame: Frame, schema: Schema) -> Places:
 
 
 def _quote(schema: Schema, frame: Frame, name: str, row: int) -> str:
-    """Return what a cell is, and what is allowed."""
     cells = schema.cells(frame, name)
     text = repr(cells.distinct[cells.places[row]] if isinstance(cells, Words) else cells[row].item())
     shown = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

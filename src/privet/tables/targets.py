@@ -100,8 +100,7 @@ class Classification(Target):
 
     def decode(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.str_]:
         """Return the class with the highest of K scores or probabilities, outputs (N, K)."""
-        found: NDArray[np.str_] = np.array(self.classes, dtype=np.str_)[np.asarray(outputs).argmax(axis=1)]
-        return found
+        return np.asarray(np.array(self.classes, dtype=np.str_)[np.asarray(outputs).argmax(axis=1)])
 
 
 @add

@@ -20,12 +20,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 from privet._utils.documents import DocumentError, from_toml
 from privet.errors import InvalidArgumentError, choice
 from privet.tables.columns import Boolean, Category, Column, Ignore, Number, Text, UserId
 from privet.tables.targets import Classification, Regression, Target
+
+_T = TypeVar("_T")
 
 # Word of the file → kind.
 KINDS: dict[str, type[Column]] = {
@@ -55,7 +57,7 @@ def parse_schema(text: str) -> dict[str, Any]:
         raise InvalidArgumentError("target.column", column, "the name of a column")
     declared = {
         "target": column,
-        "task": _task({key: value for key, value in target.items() if key != "column"}),
+        "task": _construct(TASKS, "task", "target", {key: value for key, value in target.items() if key != "column"}),
         "columns": tuple((name, _column(name, value)) for name, value in _section(found, "columns").items()),
     }
     return declared | ({"missing_cells": found["missing_cells"]} if "missing_cells" in found else {})
@@ -121,20 +123,14 @@ def _column(name: str, value: object) -> Column:
     given = {"kind": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(where, value, "a table", f'Such as {name} = {{ kind = "number", lower = 0, upper = 100 }}.')
-    kind = choice(f"{where}.kind", _filled(f"{where}.kind", given.get("kind")), KINDS)
-    column: Column = _construct(KINDS[kind], where, {key: item for key, item in given.items() if key != "kind"})
-    return column
+    return _construct(KINDS, "kind", where, given)
 
 
-def _task(given: Mapping[str, Any]) -> Target:
-    task = choice("target.task", _filled("target.task", given.get("task")), TASKS)
-    target: Target = _construct(TASKS[task], "target", {key: item for key, item in given.items() if key != "task"})
-    return target
-
-
-def _construct(kind: type[Any], where: str, given: Mapping[str, Any]) -> Any:
-    known = {field.name: field.default for field in fields(kind)}
-    word = _WORDS[kind]
+def _construct(kinds: Mapping[str, type[_T]], key_of_kind: str, where: str, given: Mapping[str, Any]) -> _T:
+    """Return the column or task of a section, whose kind one of its keys names."""
+    word = choice(f"{where}.{key_of_kind}", _filled(f"{where}.{key_of_kind}", given.get(key_of_kind)), kinds)
+    kind, given = kinds[word], {key: value for key, value in given.items() if key != key_of_kind}
+    known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
     for key, value in given.items():
         if key not in known:
             allowed = f"left out: {word} has {' and '.join(', '.join(known).rsplit(', ', 1)) or 'no other keys'}"

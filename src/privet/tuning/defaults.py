@@ -207,7 +207,6 @@ def _limits(family: _Family, task: str) -> tuple[float, float]:
 
 
 def _fit(size: float, examples: int) -> int:
-    """Return the nearest sensible batch size."""
     return round(min(max(size, _SMALLEST_BATCH), examples))
 
 

@@ -110,7 +110,9 @@ def assess(plan: Plan, parameters: int, *, epsilon: float | None = None, simpler
         left = plan.accumulated_noise() / math.sqrt(plan.total_steps)
         multiplier = left if isinstance(plan.noise, Correlated) else 1 / float(np.sqrt(np.mean(multipliers**-2.0)))
         signal = plan.divisor * math.sqrt(plan.total_steps) / multiplier
-        efficiency = min(1.0, signal / _full_batch_signal(plan, spent))
+        # N·µ is the signal of full batches at this ε; half of it where replacing an example moves the sum twice as far.
+        most = plan.examples * gaussian.mu(spent, plan.delta) / (2 if plan.adjacency == "replace-one" else 1)
+        efficiency = min(1.0, signal / most)
     found = Feasibility(
         examples=plan.examples,
         parameters=parameters,
@@ -147,13 +149,7 @@ def format_signal(signal: float) -> str:
     return f"{signal:,.0f}" if signal >= 100 else f"{signal:.3g}"
 
 
-def _full_batch_signal(plan: Plan, epsilon: float) -> float:
-    """Return N·µ, the signal of full batches at this ε; half of it where replacing an example moves the sum twice as far."""
-    return plan.examples * gaussian.mu(epsilon, plan.delta) / (2 if plan.adjacency == "replace-one" else 1)
-
-
 def _signal_warnings(plan: Plan, found: Feasibility) -> Iterator[str]:
-    """Yield how far the signal falls short, and what it takes."""
     if found.signal >= WEAK:
         return
     lack = _MARGIN * WEAK / found.signal
@@ -195,7 +191,6 @@ def _larger_batches(plan: Plan) -> Iterator[tuple[int, int]]:
 
 
 def _calibrate_batch(plan: Plan, epsilon: float, size: int, steps: int) -> float:
-    """Return the noise multiplier of Poisson batches of another size at the same ε."""
     return PrivacyMechanism(
         examples=plan.examples, sampling=Poisson(size), steps=steps, delta=plan.delta, adjacency=plan.adjacency, unit=plan.unit,
         noise=Gaussian(),

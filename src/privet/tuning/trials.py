@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
-import numpy as np
-
 from privet.accounting import Event
 from privet.accounting.composition.selection import SelectionGuarantee, TrialDistribution, curve, total_epsilon
 from privet.accounting.root_finding import smallest_multiplier
 from privet.errors import InvalidArgumentError, positive
-from privet.noise import SecureSource, Source
+from privet.noise import SecureSource
 from privet.plan import Plan
 from privet.sampling import distinct
+from privet.sampling.draws import uniform
 from privet.training import Training
 
 S = TypeVar("S")
@@ -55,10 +54,9 @@ class PaidScore:
 
     def __post_init__(self) -> None:
         if not self.events or not all(isinstance(event, Event) for event in self.events):
-            raise InvalidArgumentError(
-                "events", self.events, "the releases of the score, at least one privet.accounting.Event",
-                "For a score that does not use private data, use PublicScore.",
-            )  # fmt: skip
+            allowed = "the releases of the score, at least one privet.accounting.Event"
+            fix = "For a score that does not use private data, use PublicScore."
+            raise InvalidArgumentError("events", self.events, allowed, fix)
 
     def __str__(self) -> str:
         return "a noisy score on private data, whose cost is included"
@@ -153,11 +151,7 @@ def calibrate_search(plan: Plan, epsilon: float, *, score: Score, number: TrialD
 
 
 def search(
-    candidates: Sequence[tuple[Plan, S]],
-    train: Callable[[Plan, S], Training],
-    *,
-    score: Score,
-    number: TrialDistribution,
+    candidates: Sequence[tuple[Plan, S]], train: Callable[[Plan, S], Training], *, score: Score, number: TrialDistribution
 ) -> TrialResult[S]:
     """Train a random number of times, each time with a uniformly drawn setting, and return the best trial with its guarantee.
 
@@ -186,7 +180,7 @@ def search(
     promise = state_search([plan for plan, _ in candidates], score=score, number=number)
     source = SecureSource()
     best: tuple[float, S, Training] | None = None
-    for _ in range(number.quantile(_uniform(source))):
+    for _ in range(number.quantile(uniform(source.words))):
         plan, setting = candidates[int(distinct(1, len(candidates), source.words)[0])]
         training = train(plan, setting)
         if not isinstance(training, Training) or training.plan != plan or training.steps_spent:
@@ -201,7 +195,3 @@ def search(
         return TrialResult(None, None, None, promise)
     warnings = best[2].guarantee().warnings
     return TrialResult(best[1], best[2], best[0], replace(promise, warnings=warnings))
-
-
-def _uniform(source: Source) -> float:
-    return float(source.words(1)[0] >> np.uint64(11)) * 2.0**-53

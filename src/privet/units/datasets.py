@@ -65,11 +65,8 @@ class _Units(BatchDataset):
         if len(rows) == 1 and rows[0].examples.count == index.size and _has_one_row_each(rows[0].examples):
             examples = rows[0].examples
             leaves = tuple(leaf.reshape(len(index), 1, index.shape[1], *leaf.shape[2:]) for leaf in examples.leaves)
-            return [
-                Group(
-                    torch.arange(len(index), device="cpu"), replace(examples, leaves=leaves, count=len(index)).append_leaves(mask)
-                )
-            ]
+            whole = replace(examples, leaves=leaves, count=len(index)).append_leaves(mask)
+            return [Group(torch.arange(len(index), device="cpu"), whole)]
         each = ungroup(rows, index.size, strict=strict)
         units = [
             _make_unit(each[start : start + index.shape[1]], mask[number], strict=strict)
@@ -172,9 +169,8 @@ def _check_ids(ids: Any, examples: int) -> NDArray[Any]:
         raise InvalidArgumentError("ids", f"of shape {owners.shape}", f"one for each of the {examples} examples")
     if owners.dtype.kind in "iuUS" or any(all(isinstance(owner, kind) for owner in owners) for kind in (int | np.integer, str)):
         return owners
-    raise InvalidArgumentError(
-        "ids", f"of type {owners.dtype}", "integers only, or strings only", "Other types may compare equal by accident."
-    )
+    fix = "Other types may compare equal by accident."
+    raise InvalidArgumentError("ids", f"of type {owners.dtype}", "integers only, or strings only", fix)
 
 
 class Groups(_Units):

@@ -108,7 +108,7 @@ def test_points_are_where_the_losses_are():
     losses = np.array([-0.0100, -0.00999, -1e-9, 0.0, 1e-9, 0.5, 0.9999, 1.0, 3.0, 40.0, 900.0])
     for q, sigma in [*CASES, (1 - 1e-12, 0.8)]:
         rates, deviations = np.array([[q]]), np.array([[sigma]])
-        points = sampled_gaussian._replacement_points(losses, rates, deviations)[0]
+        points = sampled_gaussian.replacement_points(losses, rates, deviations)[0]
         np.testing.assert_allclose(sampled_gaussian._loss(points, q, sigma, "replace-one"), losses, rtol=1e-7, atol=1e-13)
         reachable = losses[losses > math.log1p(-q) * 0.99] if q < 1 else losses
         points = sampled_gaussian._removal_points(reachable, rates, deviations)[0]

@@ -23,6 +23,7 @@ from scipy.special import gamma as gamma_function
 from scipy.special import gammainc, gammaincc, ndtr
 
 from privet.accounting.classic import gaussian
+from privet.accounting.classic.single_release import composed_mu
 from privet.accounting.events import Event
 
 Array = NDArray[np.float64]
@@ -68,7 +69,7 @@ class _Sum:
 def epsilon(events: Sequence[Event], delta: float, adjacency: str) -> float:
     """Return the estimate of ε at δ of merged releases on Poisson samples, by expansions of second order; exact when q = 1."""
     if all(event.sampling_rate == 1.0 for event in events):
-        return gaussian.epsilon((2.0 if adjacency == "replace-one" else 1.0) * _norm(events), delta)
+        return gaussian.epsilon(composed_mu(events, adjacency), delta)
 
     def at(sums: tuple[_Sum, _Sum]) -> Callable[[Array], Array]:
         first, second = sums
@@ -95,10 +96,6 @@ def _claimed(sums: tuple[_Sum, _Sum], by: tuple[float, float], points: Array) ->
     """Return δ at the points, with both probabilities moved by the distances from their expansions."""
     above = np.clip(sums[1].survival(points, False) - by[1], 0.0, 1.0)
     return np.asarray(sums[0].survival(points, False) + by[0] - np.exp(points) * above)
-
-
-def _norm(events: Sequence[Event]) -> float:
-    return math.sqrt(math.fsum(event.count / event.noise_multiplier**2 for event in events))
 
 
 def _last_above(claimed: Callable[[Array], Array], losses: _Sum, delta: float) -> float:

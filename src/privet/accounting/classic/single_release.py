@@ -17,18 +17,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from privet.accounting.classic import gaussian
-from privet.accounting.events import (
-    EpsilonDeltaEvent,
-    Event,
-    FixedSizeEvent,
-    LaplaceEvent,
-    RandomizedResponseEvent,
-    Release,
-)
+from privet.accounting.events import EpsilonDeltaEvent, Event, FixedSizeEvent, LaplaceEvent, RandomizedResponseEvent, Release
+
+Array = NDArray[np.float64]
 
 _PRECISION = 1e-12
 # From here on e^ε leaves the floating-point range, and −1 no longer matters.
@@ -48,14 +45,14 @@ def epsilon(events: Sequence[Release], delta: float, adjacency: str) -> float:
     """Return the smallest ε ≥ 0 of covered events at δ in (0, 1), at most a relative 1e-11 above; infinity if there is none."""
     if len(events) == 1 and events[0].count == 1:
         return _FORMS[type(events[0])].epsilon(events[0], delta, adjacency)
-    return gaussian.epsilon(_composed_mu(events, adjacency), delta)
+    return gaussian.epsilon(composed_mu(events, adjacency), delta)
 
 
 def delta(events: Sequence[Release], epsilon: float, adjacency: str) -> float:
     """Return δ of covered events at ε ≥ 0."""
     if len(events) == 1 and events[0].count == 1:
         return min(1.0, _FORMS[type(events[0])].delta(events[0], epsilon, adjacency))
-    return math.exp(gaussian.log_delta(_composed_mu(events, adjacency), epsilon))
+    return math.exp(gaussian.log_delta(composed_mu(events, adjacency), epsilon))
 
 
 def largest_loss(events: Sequence[Release], delta: float, adjacency: str) -> float:
@@ -76,8 +73,8 @@ def _largest_losses(event: Release, adjacency: str) -> tuple[float, float]:
     return math.inf, 0.0
 
 
-def _composed_mu(events: Sequence[Release], adjacency: str) -> float:
-    """Return μ of full batches with Gaussian noise."""
+def composed_mu(events: Sequence[Release], adjacency: str) -> float:
+    """Return μ of Gaussian releases together, without amplification; rounded up to hide rounding errors of its ε."""
     return _mu(math.fsum(event.count / event.noise_multiplier**2 for event in events) ** -0.5, adjacency)
 
 
@@ -176,7 +173,7 @@ def replacement_log_delta(rate: float, deviation: float, epsilon: float) -> floa
 
     The pair is (1−q)·N(0, σ²) + q·N(1, σ²) against (1−q)·N(0, σ²) + q·N(−1, σ²), whose loss increases with the point.
     """
-    point = _replacement_point(rate, deviation, epsilon)
+    point = float(replacement_points(np.asarray(epsilon), np.asarray(rate), np.asarray(deviation)))
     one, none, other = (float(log_ndtr((centre - point) / deviation)) for centre in (1.0, 0.0, -1.0))
     growth = math.log(-math.expm1(-epsilon)) + epsilon if epsilon > 0 else -math.inf
     unsampled = math.log1p(-rate) - math.log(rate) + growth + none - one if rate < 1 else -math.inf
@@ -198,12 +195,16 @@ def replacement_epsilon(rate: float, deviation: float, delta: float) -> float:
     return (found + 2 * smallest) * (1 + 4 * _PRECISION)
 
 
-def _replacement_point(rate: float, deviation: float, loss: float) -> float:
-    """Return the point of this loss ≥ 0: σ²·(loss/2 + asinh(c·sinh(loss/2))) with c = (1−q)/q·e^{1/2σ²}."""
-    half = loss / 2
-    if rate == 1.0 or half == 0.0:
-        return deviation**2 * half
-    log_sinh = half + math.log(-math.expm1(-2 * half)) - math.log(2.0)
-    log_inner = math.log1p(-rate) - math.log(rate) + 0.5 / deviation**2 + log_sinh
-    inner = math.asinh(math.exp(log_inner)) if log_inner < 300.0 else log_inner + math.log(2.0)
-    return deviation**2 * (half + inner)
+def replacement_points(losses: Array, rates: Array, deviations: Array) -> Array:
+    """Return the points at which log P/Q of that pair equals the losses.
+
+    x = σ²·(loss/2 + asinh(c·sinh(loss/2))) with c = (1−q)/q·e^{1/2σ²}: with u = e^{x/σ²} and a = q·e^{−1/2σ²}, P/Q = e^loss is
+    a·u² + (1−q)(1 − e^loss)·u − a·e^loss = 0.
+    """
+    half = np.abs(losses) / 2
+    with np.errstate(divide="ignore"):
+        log_factor = np.log1p(-rates) - np.log(rates) + 0.5 / deviations**2
+        log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2.0)
+    log_inner = log_factor + log_sinh
+    inner = np.where(log_inner < 300.0, np.arcsinh(np.exp(np.minimum(log_inner, 300.0))), log_inner + math.log(2.0))
+    return np.asarray(np.copysign(deviations**2 * (half + inner), losses))

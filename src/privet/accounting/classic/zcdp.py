@@ -14,6 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from privet.accounting.classic.single_release import amplify
 from privet.accounting.events import (
+    ADJACENCIES,
     EpsilonDeltaEvent,
     Event,
     FixedSizeEvent,
@@ -24,7 +25,6 @@ from privet.accounting.events import (
 )
 from privet.errors import InvalidArgumentError, between, choice, count, positive
 
-_ADJACENCIES = ("add-remove", "replace-one", "zero-out")
 _PRECISION = 1e-12
 
 
@@ -37,7 +37,7 @@ def rho(events: Iterable[Release], adjacency: str = "add-remove") -> float:
     Source:
         Bun, Steinke 2016, "Concentrated Differential Privacy", Propositions 1.6 (Gaussian) and 1.4 (pure DP: ε²/2).
     """
-    choice("adjacency", adjacency, _ADJACENCIES)
+    choice("adjacency", adjacency, ADJACENCIES)
     return math.fsum(event.count * _of_release(event, adjacency) for event in merge(events, amplified=False))
 
 
@@ -105,5 +105,5 @@ def largest_rho(epsilon: float, delta: float) -> float:
 
 def noise_multiplier(rho: float, steps: int = 1, adjacency: str = "add-remove") -> float:
     """Return the σ for which that many Gaussian releases have together this ρ > 0: sensitivity · √(steps/(2ρ))."""
-    sensitivity = 2.0 if choice("adjacency", adjacency, _ADJACENCIES) == "replace-one" else 1.0
+    sensitivity = 2.0 if choice("adjacency", adjacency, ADJACENCIES) == "replace-one" else 1.0
     return sensitivity * math.sqrt(count("steps", steps) / (2 * positive("rho", rho)))

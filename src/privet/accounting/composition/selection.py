@@ -107,9 +107,7 @@ class TruncatedNegativeBinomial(TrialDistribution):
         """Return ε(λ) + (1+η)·min over λ̂ ≥ 1 of [(1−1/λ̂)·ε(λ̂) + log(1/γ)/λ̂] + log E[K]/(λ−1), made monotone in λ."""
         others = (1 - 1 / orders) * single + self.exponent / orders
         shared = (1 + self.shape) * min(self.exponent, float(np.min(others)))
-        found = single + shared + math.log(self.mean) / (orders - 1)
-        smallest: Array = np.minimum.accumulate(found[::-1])[::-1]
-        return smallest
+        return _monotone(single + shared + math.log(self.mean) / (orders - 1))
 
     def start(self) -> tuple[int, float]:
         """Return 1 and P[K = 1]; (1−γ)η/(γ^−η − 1)."""
@@ -146,11 +144,8 @@ class PoissonTrials(TrialDistribution):
 
     def cost(self, single: Array, orders: Array = ORDERS) -> Array:
         """Return ε(λ) + μ·δ̂ + log μ/(λ−1), where one run is (log(1 + 1/(λ−1)), δ̂)-differentially private."""
-        found: Array = (
-            single + self.mean * _deltas(single, orders, np.log1p(1 / (orders - 1))) + math.log(self.mean) / (orders - 1)
-        )
-        smallest: Array = np.minimum.accumulate(found[::-1])[::-1]
-        return smallest
+        spread = self.mean * _deltas(single, orders, np.log1p(1 / (orders - 1)))
+        return _monotone(single + spread + math.log(self.mean) / (orders - 1))
 
     def start(self) -> tuple[int, float]:
         """Return 0 and exp(−μ)."""
@@ -249,6 +244,11 @@ def _check_mean(mean: float, largest: float) -> None:
         raise InvalidArgumentError("mean", mean, f"between 1 and {largest:g}", "It is the expected number of runs.")
 
 
+def _monotone(found: Array) -> Array:
+    """Return the smallest divergence of this order or a higher one."""
+    return np.asarray(np.minimum.accumulate(found[::-1])[::-1])
+
+
 def _integral(shape: float, exponent: float) -> float:
     """Return (1 − exp(−ηx))/η: the integral of exp(−ηt) from 0 to x, which is x for η = 0."""
     return exponent if shape == 0 else -math.expm1(-shape * exponent) / shape
@@ -262,5 +262,4 @@ def _deltas(single: Array, orders: Array, epsilons: Array) -> Array:
     """
     logs = (orders - 1) * (single - epsilons[:, None] + np.log1p(-1 / orders)) - np.log(orders)
     variation = math.sqrt(-math.expm1(-float(np.min(single))))
-    found: Array = np.minimum(np.exp(np.minimum(np.min(logs, axis=1), 0.0)), variation)
-    return found
+    return np.asarray(np.minimum(np.exp(np.minimum(np.min(logs, axis=1), 0.0)), variation))

@@ -163,7 +163,6 @@ class Statement(ABC):
         """Return the paragraph on the accounting."""
 
     def _releases(self) -> tuple[str, ...]:
-        """Return the paragraphs on the releases and their accounting."""
         return (self._how(),)
 
     def _also_released(self) -> tuple[str, ...]:

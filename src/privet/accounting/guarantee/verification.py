@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privet.accounting import pld
-from privet.accounting.events import (
-    Event,
-    LaplaceEvent,
-    Release,
-    TruncatedPoissonEvent,
-    check_query,
-)
+from privet.accounting.events import Event, LaplaceEvent, Release, TruncatedPoissonEvent, check_query
 from privet.accounting.pld.interop import INSTALL, is_dp_accounting_installed
 from privet.accounting.queries import as_accounted, check_covered
 from privet.accounting.rounding import format_up

@@ -144,8 +144,7 @@ def _unamplified_mu(events: Sequence[Release], adjacency: str) -> float:
         for event in events
     ):
         return math.inf
-    sensitivity = 2.0 if adjacency == "replace-one" else 1.0
-    return gaussian.hide_rounding(sensitivity * math.sqrt(math.fsum(event.count / event.noise_multiplier**2 for event in events)))
+    return single_release.composed_mu(events, adjacency)
 
 
 def _round_up(value: float, digits: int) -> float:

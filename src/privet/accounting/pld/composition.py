@@ -196,7 +196,6 @@ def _make_series(total: _Sum, way: int, grid: Grid) -> Series:
 
 
 def _compose(sums: Sequence[_Sum], way: int, grids: Sequence[Grid]) -> ComposedLoss:
-    """Return the composition in one direction."""
     parts = sums[0].parts.values()
     number = sum(part.count for part in parts)
     reserve = _RESERVED * (number * _ROUNDING + len(parts) * _QUANTUM) + _RESERVED_ONCE * _ROUNDING

@@ -10,7 +10,6 @@ before the frequencies end at which the distances between nodes show.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -28,12 +27,8 @@ _SIZES = (8, 16, 32, 64, 128)
 _ROUNDING = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class _Blocks:
-    """Blocks of one size: where segments start, and which segments are blocks, as a (segments, distances) table of ones."""
-
-    starts: NDArray[np.int64]
-    table: Array
+# Blocks of one size: where segments start, and which segments are blocks, as a (segments, distances) table of their sizes.
+_Blocks = tuple[NDArray[np.int64], Array]
 
 
 @lru_cache(maxsize=64)
@@ -49,8 +44,7 @@ def _distances(where: Nodes) -> tuple[Array, tuple[_Blocks, ...]]:
     for size in _SIZES:
         first = np.flatnonzero(within % size == 0)
         whole = np.diff(np.append(first, len(gaps))) == size
-        table = np.where(whole[:, None] & (gaps[first, None] == distances), float(size), 0.0)
-        found.append(_Blocks(first, table))
+        found.append((first, np.where(whole[:, None] & (gaps[first, None] == distances), float(size), 0.0)))
     return np.asarray(distances * where.width, dtype=np.float64), tuple(found)
 
 
@@ -58,7 +52,7 @@ def uniform_masses(weights: Array, where: Nodes) -> Array:
     """Return the mass of (R, K) weights on the nodes that uniform blocks of every size and distance contain, (R, L, Q)."""
     _, blocks = _distances(where)
     most = weights[:, :-1]
-    return np.stack([np.minimum.reduceat(most, each.starts, axis=1) @ each.table for each in blocks], axis=1)
+    return np.stack([np.minimum.reduceat(most, starts, axis=1) @ table for starts, table in blocks], axis=1)
 
 
 @lru_cache(maxsize=1)
@@ -90,8 +84,7 @@ def _gains(where: Nodes, period: float) -> Array:
         main = np.sin(sizes * half) / (sizes * np.sin(half))
     # The kernel falls until its first zero. Beyond it |D| ≤ 1/(M·sin(ω·distance/2)), which falls until ω·distance = π.
     highest = np.where(half < lobe, np.maximum(main, 1 / (sizes * np.sin(lobe))), 1 / (sizes * np.sin(np.maximum(half, lobe))))
-    found: Array = np.where(ends[1:, None, None] * distances <= math.pi, np.maximum(1 - highest, 0.0), 0.0)
-    return found
+    return np.asarray(np.where(ends[1:, None, None] * distances <= math.pi, np.maximum(1 - highest, 0.0), 0.0))
 
 
 def log_bounds(masses: Array, where: Nodes, period: float) -> Array:

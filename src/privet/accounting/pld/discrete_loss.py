@@ -22,6 +22,16 @@ _WIDEST, _WIDEST_SHARE = 0.25, 2.0**-13
 _ROUND = 16
 
 
+# Largest distance between nodes around zero, as a share of the spread of one release's losses, and the largest of all; but at
+# least this share of their range.
+_SHARE, _LARGEST_WIDTH, _CLOSEST_SHARE = 1 / 36, 0.25, 2.0**-20
+
+
+def width_for(spread: float, reach: float = 0.0) -> float:
+    """Return the distance of nodes around zero for losses of this range, a power of two that does not shrink as they spread."""
+    return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _LARGEST_WIDTH), reach * _CLOSEST_SHARE))))
+
+
 @dataclass(frozen=True)
 class Nodes:
     """Nodes of discretised losses: dense around zero and sparser outwards.

@@ -39,7 +39,7 @@ def poisson(rate: float, deviation: float, projections: int, adjacency: str, gri
     removed, added = sampled_gaussian.poisson(
         np.full(len(edges), rate), deviation * np.sqrt(edges / projections), adjacency, grid
     )
-    seen = (_always_seen_removal(rate, grid), _always_seen_addition(rate, grid))
+    seen = _always_seen(rate, grid)
     return tuple(_average(weights, always, losses) for always, losses in zip(seen, (removed, added), strict=True))
 
 
@@ -59,23 +59,15 @@ def _chi_square_bins(rate: float, projections: int, tail: float) -> tuple[Array,
 
 def _average(weights: Array, always: tuple[Array, float], losses: Losses) -> Losses:
     """Return the losses of a mechanism that draws one of several at random, independently of the data, and releases which."""
-    masses, infinite = always
-    return Losses(
-        losses.nodes,
-        (weights[0] * masses + weights[1:] @ losses.masses)[None],
-        np.array([weights[0] * infinite + weights[1:] @ losses.infinite]),
-        losses.mirrored,
-    )
+    masses = weights[0] * always[0] + weights[1:] @ losses.masses
+    infinite = weights[0] * always[1] + weights[1:] @ losses.infinite
+    return Losses(losses.nodes, masses[None], np.array([infinite]), losses.mirrored)
 
 
-def _always_seen_removal(rate: float, grid: Nodes) -> tuple[Array, float]:
-    """Return the losses of an example that is revealed whenever sampled: infinite with probability q, else log(1 − q)."""
+def _always_seen(rate: float, grid: Nodes) -> tuple[tuple[Array, float], tuple[Array, float]]:
+    """Return the losses, for removing and adding, of an example that is revealed if sampled: log(1 − q), or infinite."""
     if rate == 1.0:
-        return np.zeros(len(grid.values)), 1.0
-    return redistribute(grid.values, np.array([math.log1p(-rate)]), np.array([1 - rate])), rate
-
-
-def _always_seen_addition(rate: float, grid: Nodes) -> tuple[Array, float]:
-    if rate == 1.0:
-        return np.zeros(len(grid.values)), 1.0
-    return redistribute(-grid.values[::-1], np.array([-math.log1p(-rate)]), np.ones(1))[::-1], 0.0
+        return (np.zeros(len(grid.values)), 1.0), (np.zeros(len(grid.values)), 1.0)
+    removed = redistribute(grid.values, np.array([math.log1p(-rate)]), np.array([1 - rate]))
+    added = redistribute(-grid.values[::-1], np.array([-math.log1p(-rate)]), np.ones(1))[::-1]
+    return (removed, rate), (added, 0.0)

@@ -21,13 +21,9 @@ from privet.accounting.events import (
     TruncatedPoissonEvent,
 )
 from privet.accounting.pld import estimated_norms, interop, mechanism_losses, random_allocation, sampled_gaussian
-from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes
+from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, nodes, width_for
 from privet.accounting.pld.transforms import log_shares, tilted
 
-# Largest distance of nodes around zero, as a share of the spread of one release's losses.
-_SHARE = 1 / 36
-# But at least the first as a share of their range, and at most the second.
-_CLOSEST_SHARE, _WIDEST = 2.0**-20, 0.25
 # Number of nodes that count as one where only an approximation is needed.
 _THINNED = 4
 # Losses up to this many times as probable as the tail are too rare to count for the spread.
@@ -36,8 +32,7 @@ _RARE = 1e7
 
 def _width(rate: float, deviation: float, adjacency: str, tail: float, reach: float) -> float:
     """Return the distance of nodes, a power of two that does not shrink as rate, 1/σ, or 1/tail grow."""
-    spread = sampled_gaussian.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3))
-    return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * _CLOSEST_SHARE))))
+    return width_for(sampled_gaussian.spread(rate, deviation, adjacency, min(tail * _RARE, 1e-3)), reach)
 
 
 def _gaussian_nodes(rate: float, deviation: float, adjacency: str, tail: float) -> Nodes:
@@ -45,9 +40,9 @@ def _gaussian_nodes(rate: float, deviation: float, adjacency: str, tail: float) 
     return nodes(_width(rate, deviation, adjacency, tail, high - low), low, high)
 
 
-def _poisson_nodes(event: Event, adjacency: str, tail: float) -> Nodes:
+def _poisson_nodes(event: Event | TruncatedPoissonEvent, adjacency: str, tail: float) -> Nodes:
     q, sigma = event.sampling_rate, event.noise_multiplier
-    if event.projections is None:
+    if isinstance(event, TruncatedPoissonEvent) or event.projections is None:
         return _gaussian_nodes(q, sigma, adjacency, tail)
     largest = estimated_norms.largest_sensitivity(q, event.projections, tail)
     low, high = sampled_gaussian.span(q, sigma / largest, adjacency, tail)
@@ -72,18 +67,13 @@ def _fixed_size(events: Sequence[FixedSizeEvent], adjacency: str, grid: Nodes, t
     return sampled_gaussian.without_replacement(rates, deviations, grid)
 
 
-def _truncated_poisson_nodes(event: TruncatedPoissonEvent, adjacency: str, tail: float) -> Nodes:
-    return _gaussian_nodes(event.sampling_rate, event.noise_multiplier, adjacency, tail)
-
-
 def _truncated_poisson(events: Sequence[TruncatedPoissonEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     return interop.truncated_poisson(events[0], grid.width, tail)
 
 
 def _balls_in_bins_nodes(event: BallsInBinsEvent, adjacency: str, tail: float) -> Nodes:
     assert event.steps is not None, "without amplification it is a full batch"
-    spread = random_allocation.spread(event.noise_multiplier, event.steps)
-    return nodes(float(2.0 ** math.floor(math.log2(min(_SHARE * spread, _WIDEST)))), 0.0, 0.0)
+    return nodes(width_for(random_allocation.spread(event.noise_multiplier, event.steps)), 0.0, 0.0)
 
 
 def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
@@ -95,7 +85,7 @@ def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nod
 _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
     Event: (_poisson_nodes, _poisson),
     FixedSizeEvent: (_fixed_size_nodes, _fixed_size),
-    TruncatedPoissonEvent: (_truncated_poisson_nodes, _truncated_poisson),
+    TruncatedPoissonEvent: (_poisson_nodes, _truncated_poisson),
     BallsInBinsEvent: (_balls_in_bins_nodes, _balls_in_bins),
     LaplaceEvent: (mechanism_losses.laplace_nodes, mechanism_losses.laplace),
     RandomizedResponseEvent: (mechanism_losses.bounded_nodes, mechanism_losses.responses),

@@ -53,10 +53,6 @@ class Moments:
         """Return about how much the sum under each tilt exceeds δ at ε, as logarithms up to a common constant."""
         return self.logs - self.exponents * epsilon - np.log(self.exponents) - np.log1p(self.exponents)
 
-    def best_exponent(self, epsilon: float) -> float:
-        """Return the exponent of the lowest cost at ε."""
-        return float(self.exponents[np.argmin(self.costs(epsilon))])
-
     def epsilon(self, delta: float) -> float:
         """Return the ε that the best moment proves at δ."""
         return float(np.min(rdp.to_epsilon(self.logs / self.exponents, delta, 1 + self.exponents)))
@@ -100,10 +96,6 @@ class Forecast:
         """Return the ε that moments prove at δ."""
         return self._coarse()[0].epsilon(delta)
 
-    def grid(self, epsilon: float) -> Grid:
-        """Return the grid for an ε near this one; its numbers are rounded, so that similar queries share a grid."""
-        return self._grid(epsilon)
-
     def grids_apart(self, epsilon: float, delta: float | None = None) -> tuple[Grid, ...]:
         """Return grids for near losses and far losses separately, or one grid for all if that rounds about as little.
 
@@ -116,10 +108,9 @@ class Forecast:
         best = min(costs, key=lambda start: costs[start], default=0.0)
         if not costs or costs[best] > self._coarse()[0].costs(epsilon).min() + math.log(_WORTH_IT):
             return (self.grid(epsilon),)
-        return self._grid(epsilon, best), self._grid(epsilon, best, added=True)
+        return self.grid(epsilon, best), self.grid(epsilon, best, added=True)
 
     def _starts(self, epsilon: float) -> list[float]:
-        """Return candidate starts of the far losses for this ε."""
         if epsilon == 0.0:
             return []
         first, nearest = math.floor(4 * math.log2(_FIRST_START * epsilon)), _NODES_BEFORE * self.width
@@ -145,10 +136,14 @@ class Forecast:
         first, last = math.log2(_LOWEST_EXPONENT / self.width), math.log2(_HIGHEST_EXPONENT / narrowest)
         return self._moments(tuple(2.0**power for power in range(math.floor(first), math.ceil(last))), start)
 
-    def _grid(self, epsilon: float, start: float | None = None, added: bool = False) -> Grid:
-        """Return the grid for all losses, for the near ones (given `start`), or for what the far ones add (`added`)."""
+    def grid(self, epsilon: float, start: float | None = None, added: bool = False) -> Grid:
+        """Return the grid for an ε near this one; its numbers are rounded, so that similar queries share a grid.
+
+        It is for all losses, for the near ones (given `start`), or for what the far ones add (`added`).
+        """
         coarse = self._coarse(start)
-        exponents = _exponents_around(coarse[added].best_exponent(epsilon))
+        best = float(coarse[added].exponents[np.argmin(coarse[added].costs(epsilon))])
+        exponents = tuple(best * 2.0 ** (power / _RUNGS) for power in range(-2 * _RUNGS, 2 * _RUNGS + 1))
         fine = self._moments(exponents, start)
         costs = fine[added].costs(epsilon)
         # Where moments explode just beyond the best tilt, a lower one costs little and has a much shorter period.
@@ -200,10 +195,6 @@ def first_grids(of: Forecast, delta: float) -> tuple[tuple[Grid, ...], float]:
     """Return the grids of the first attempt, and the expected ε."""
     likely = of.likely(delta)
     return (of.grid(likely),), likely
-
-
-def _exponents_around(exponent: float) -> tuple[float, ...]:
-    return tuple(exponent * 2.0 ** (power / _RUNGS) for power in range(-2 * _RUNGS, 2 * _RUNGS + 1))
 
 
 def _round_up(value: float) -> float:

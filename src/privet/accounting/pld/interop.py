@@ -21,9 +21,8 @@ INSTALL = "Run: pip install 'privet[verify]'."
 def check_installed(events: Iterable[Release]) -> None:
     """Refuse events that need dp-accounting if it is not installed; the error has the command that installs it."""
     if any(isinstance(event, TruncatedPoissonEvent) for event in events) and not is_dp_accounting_installed():
-        raise InvalidArgumentError(
-            "sampling", "TruncatedPoisson", "another scheme unless dp-accounting, which covers this one, is installed", INSTALL
-        )
+        allowed = "another scheme unless dp-accounting, which covers this one, is installed"
+        raise InvalidArgumentError("sampling", "TruncatedPoisson", allowed, INSTALL)
 
 
 def is_dp_accounting_installed() -> bool:

@@ -12,17 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from privet.accounting.events import EpsilonDeltaEvent, LaplaceEvent, RandomizedResponseEvent
-from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, connect_dots, nodes, redistribute
+from privet.accounting.pld.discrete_loss import Array, Losses, Nodes, connect_dots, nodes, redistribute, width_for
 
 _UNIT = float(np.finfo(np.float64).eps)
-# Distance of nodes as a share of the spread of one release's losses, and the largest.
-_SHARE, _WIDEST = 1 / 36, 0.25
 _LARGEST = 600.0
-
-
-def _width(spread: float, reach: float) -> float:
-    """Return the distance of nodes, a power of two that does not shrink as the spread grows."""
-    return float(2.0 ** math.floor(math.log2(max(min(_SHARE * spread, _WIDEST), reach * 2.0**-20))))
 
 
 def _scale(event: LaplaceEvent, adjacency: str) -> float:
@@ -36,7 +29,7 @@ def laplace_nodes(event: LaplaceEvent, adjacency: str, tail: float) -> Nodes:
     low, high = (float(np.log1p(rate * np.expm1(loss))) for loss in (-1 / scale, min(1 / scale, _LARGEST)))
     # √(2·log(1 + q²χ²)): at least √(2·KL divergence), and it grows with q and 1/b.
     chi_square = 2 / 3 * math.exp(min(1 / scale, _LARGEST)) + math.exp(-2 / scale) / 3 - 1
-    return nodes(_width(math.sqrt(2 * math.log1p(rate**2 * max(chi_square, scale**-2))), high - low), low, high)
+    return nodes(width_for(math.sqrt(2 * math.log1p(rate**2 * max(chi_square, scale**-2))), high - low), low, high)
 
 
 def laplace(events: Sequence[LaplaceEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
@@ -67,7 +60,7 @@ def laplace(events: Sequence[LaplaceEvent], adjacency: str, grid: Nodes, tail: f
 
 def bounded_nodes(event: RandomizedResponseEvent | EpsilonDeltaEvent, adjacency: str, tail: float) -> Nodes:
     """Return the nodes for losses between −ε and ε."""
-    return nodes(_width(event.epsilon, 2 * event.epsilon), -event.epsilon, event.epsilon)
+    return nodes(width_for(event.epsilon, 2 * event.epsilon), -event.epsilon, event.epsilon)
 
 
 def responses(events: Sequence[RandomizedResponseEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:

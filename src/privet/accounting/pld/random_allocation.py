@@ -91,7 +91,6 @@ def _single(noise_multiplier: float, width: float, tail: float) -> _Average:
 
 
 def _combine(one: _Average, other: _Average, width: float, tail: float) -> _Average:
-    """Return the average ratio over the steps of both."""
     one, other = _trim(one, tail), _trim(other, tail)
     steps = one.steps + other.steps
     shares = one.steps / steps, other.steps / steps

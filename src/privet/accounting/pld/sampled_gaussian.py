@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+from privet.accounting.classic.single_release import replacement_points
 from privet.accounting.pld.discrete_loss import Losses, Nodes, connect_dots
 
 Array = NDArray[np.float64]
@@ -89,21 +90,6 @@ def _removal_points(losses: Array, rates: Array, deviations: Array) -> Array:
     return np.asarray(0.5 + deviations**2 * np.where(rates == 1.0, losses, logs - np.log(rates)))
 
 
-def _replacement_points(losses: Array, rates: Array, deviations: Array) -> Array:
-    """Return the points x at which log P/Q of "replace" equals the losses.
-
-    x = σ²·(loss/2 + asinh(c·sinh(loss/2))) with c = (1−q)/q·e^{1/2σ²}: with u = e^{x/σ²} and a = q·e^{−1/2σ²}, P/Q = e^loss is
-    a·u² + (1−q)(1 − e^loss)·u − a·e^loss = 0.
-    """
-    half = np.abs(losses) / 2
-    with np.errstate(divide="ignore"):
-        log_factor = np.log1p(-rates) - np.log(rates) + 0.5 / deviations**2
-        log_sinh = half + np.log(-np.expm1(-2 * half)) - math.log(2.0)
-    log_inner = log_factor + log_sinh
-    inner = np.where(log_inner < 300.0, np.arcsinh(np.exp(np.minimum(log_inner, 300.0))), log_inner + math.log(2.0))
-    return np.asarray(np.copysign(deviations**2 * (half + inner), losses))
-
-
 class _Masses(NamedTuple):
     """Probabilities of R distributions between consecutive points."""
 
@@ -156,7 +142,7 @@ def poisson(rates: ArrayLike, deviations: ArrayLike, adjacency: str, grid: Nodes
     q, sigma = (np.reshape(np.asarray(given, dtype=np.float64), (-1, 1)) for given in (rates, deviations))
     values = grid.values
     if adjacency == "replace-one":
-        points = _replacement_points(values, q, sigma)
+        points = replacement_points(values, q, sigma)
         without = _normal(points, 0.0, sigma)
         p, other = (_mix(q, without, _normal(points, centre, sigma)) for centre in (1.0, -1.0))
         return (Losses(grid, *_connect(values, p, other)),)

@@ -139,7 +139,6 @@ def _transform(weights: Sequence[Array], ways: Sequence[Losses], grid: Grid) -> 
 
 
 def _to_polar(found: Spectrum) -> tuple[Array, Array]:
-    """Return log magnitudes and turns."""
     return np.log(np.maximum(np.abs(found), math.exp(LEAST))), np.angle(found) / (2 * math.pi)
 
 

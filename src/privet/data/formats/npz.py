@@ -48,12 +48,19 @@ def load_npz(
     if test is not None:
         if origin:
             raise InvalidArgumentError("test", str(test), "left out", f"{path} already holds test data: x_test and y_test.")
-        arrays |= _test_arrays(Path(test).expanduser())
+        tested = read_arrays(Path(test).expanduser(), "test")
+        if set(tested) != set(_TEST):
+            fix = "Rename them, and remove other arrays."
+            raise InvalidArgumentError("test", sorted(tested), "the arrays x_test and y_test", fix)
+        arrays |= tested
         origin = f"the file {test}, provided as public test data"
     preprocessing = Pixels() if arrays["x_train"].dtype == np.uint8 else Unchanged()
     inputs = {key: _inputs(key, arrays[key], preprocessing) for key in arrays if key.startswith("x")}
     labels = {key: _labels(key, arrays[key], arrays[key.replace("y", "x")], known) for key in arrays if key.startswith("y")}
-    _check_same_kind(arrays)
+    # The type matters too: bytes are divided by 255, other numbers are not.
+    kinds = {key: f"{array.dtype}, one input of shape {array.shape[1:]}" for key, array in arrays.items()}
+    if kinds.get("x_test", kinds["x_train"]) != kinds["x_train"]:
+        raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
     _mark_unfit(inputs["x_train"], labels["y_train"])
     return DataSet(
         name=path.stem,
@@ -72,7 +79,6 @@ def load_npz(
 
 
 def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.generic] | None]:
-    """Return the arrays of inputs and labels, and the array of users if requested."""
     arrays, users = read_arrays(path, "source"), None
     if user_column is not None:
         if user_column in _CONTENT or user_column not in arrays:
@@ -82,19 +88,9 @@ def _train_arrays(path: Path, user_column: str | None) -> tuple[dict[str, NDArra
         users = arrays.pop(user_column)
     if set(arrays) not in _ALLOWED_KEYS:
         allowed = "the arrays x_train and y_train, with or without x_test and y_test"
-        raise InvalidArgumentError(
-            "source", sorted(arrays), allowed, "Rename the arrays, remove the others, or name the array of users (user_column)."
-        )
+        fix = "Rename the arrays, remove the others, or name the array of users (user_column)."
+        raise InvalidArgumentError("source", sorted(arrays), allowed, fix)
     return arrays, users
-
-
-def _test_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    arrays = read_arrays(path, "test")
-    if set(arrays) != set(_TEST):
-        raise InvalidArgumentError(
-            "test", sorted(arrays), "the arrays x_test and y_test", "Rename them, and remove other arrays."
-        )
-    return arrays
 
 
 def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
@@ -110,13 +106,6 @@ def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
         reason = "" if "pickle" in str(error) else f" ({' '.join(str(error).split())})"
         fix = f"Write it with numpy.savez{reason}."
         raise InvalidArgumentError(argument, str(path), "an .npz file of plain arrays", fix) from error
-
-
-def _check_same_kind(arrays: dict[str, NDArray[np.generic]]) -> None:
-    # The type matters too: bytes are divided by 255, other numbers are not.
-    kinds = {key: f"{array.dtype}, one input of shape {array.shape[1:]}" for key, array in arrays.items()}
-    if kinds.get("x_test", kinds["x_train"]) != kinds["x_train"]:
-        raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
 
 
 def _inputs(key: str, array: NDArray[np.generic], preprocessing: Preprocessing) -> NDArray[np.float32]:

@@ -6,10 +6,11 @@ algorithms".
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
-from privet.data.download.packages import Place, debian_files, download
-from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
+from privet.data.download.packages import Place, debian_files
+from privet.data.sets.image_set import Arrays, ImageSet, from_address, from_idx
 
 _NAME = "fashion-mnist"
 _PACKAGE = "dataset-fashion-mnist"
@@ -17,24 +18,12 @@ _INSTALLED = Path("usr/share/datasets/fashion-mnist")
 _ADDRESS = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 
 
-def _from_system() -> Arrays:
-    return FASHION_MNIST.from_folder(Path("/") / _INSTALLED)
-
-
-def _from_keras() -> Arrays:
-    return FASHION_MNIST.from_folder(Path.home() / ".keras" / "datasets" / _NAME)
-
-
 def _from_debian() -> Arrays:
     files = debian_files(_PACKAGE, _INSTALLED)
     return from_idx(lambda file: files[f"{file}.gz"])
 
 
-def _from_address() -> Arrays:
-    return from_idx(lambda file: download(f"{_ADDRESS}{file}.gz", MOST_BYTES))
-
-
-FASHION_MNIST = ImageSet(
+FASHION_MNIST: ImageSet = ImageSet(
     name=_NAME,
     description="images of clothing, 28×28 grey",
     licence="MIT",
@@ -59,9 +48,9 @@ FASHION_MNIST = ImageSet(
     ),
     evidence="its four IDX files have the published MD5 sums",
     places=(
-        Place(f"the folder /{_INSTALLED}", _from_system),
-        Place("Keras' data folder", _from_keras),
+        Place(f"the folder /{_INSTALLED}", lambda: FASHION_MNIST.from_folder(Path("/") / _INSTALLED)),
+        Place("Keras' data folder", lambda: FASHION_MNIST.from_folder(Path.home() / ".keras" / "datasets" / _NAME)),
         Place(f"the Debian package {_PACKAGE}", _from_debian),
-        Place(_ADDRESS, _from_address),
+        Place(_ADDRESS, partial(from_address, _ADDRESS)),
     ),
 )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.dataset import DataSet, to_tensors
-from privet.data.download.packages import decompress, require_digest
+from privet.data.download.packages import decompress, download, require_digest
 from privet.data.download.published import Published
 from privet.data.preprocessing import Pixels
 
@@ -95,6 +95,11 @@ class ImageSet(Published[Arrays]):
 def from_idx(read: Callable[[str], bytes]) -> Arrays:
     """Return the arrays of four IDX files, unverified; `read` maps a file name to its bytes, compressed or not."""
     return Arrays(*(decode_idx(decompress(read(file), MOST_BYTES)) for file in IDX_FILES))
+
+
+def from_address(base: str) -> Arrays:
+    """Return the arrays of the four files under an address, unverified."""
+    return from_idx(lambda file: download(f"{base}{file}.gz", MOST_BYTES))
 
 
 def encode_idx(array: NDArray[np.uint8]) -> bytes:

