@@ -133,19 +133,19 @@ def test_a_fit_is_the_same_function_of_the_data_as_a_training(tmp_path):
 
     class Anneals(Classifier):
         def losses(self, batch):
-            return super().losses(batch) * self.trainer.global_step / self.trainer.max_steps
+            return super().losses(batch) * (1 + self.trainer.global_step) / self.trainer.max_steps
 
     the_plan = plan(0.0, privet.sampling.FullBatch())
     module, alone = Anneals().set_privacy(the_plan, DATA), Classifier()
     trainer(tmp_path, logger=False, enable_checkpointing=False).fit(module)
-    optimizer, weight = torch.optim.SGD(alone.parameters(), lr=0.5), [0.0]
+    optimizer, weight = torch.optim.SGD(alone.parameters(), lr=0.5), [1.0]
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=STEPS)
     training = privet.Training(
         the_plan, alone, lambda model, batch: model.losses(batch) * weight[0], optimizer, DATA, scheduler=scheduler
     )
     releases = training.releases()
     for place in range(STEPS):
-        weight[0] = place / STEPS
+        weight[0] = (1 + place) / STEPS
         assert next(releases) is not None
         optimizer.step()
         scheduler.step()

@@ -96,7 +96,7 @@ def test_a_training_draws_and_states_the_factors_of_when_the_plan_was_made():
     made = plan(**small, noise=Gaussian(2.0, schedule=WarmUp()))
     expected, epsilon = made.multipliers(), made.epsilon()
     training = privet.Training(
-        made, model, lambda net, batch: 0 * net(batch[0]).sum(1), torch.optim.SGD(model.parameters(), lr=1.0),
+        made, model, lambda net, batch: net(batch[0]).sum(1), torch.optim.SGD(model.parameters(), lr=1.0),
         TensorDataset(torch.zeros(N, 50)),
     )  # fmt: skip
     SETTINGS["first"] = 0.9

@@ -26,8 +26,7 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
     Whatever it prints, also later within the block, goes to standard error, because standard output is for results. `needed`
     completes "a Python file that …", such as "defines model".
     """
-    folder = str(file.resolve().parent)
-    sys.path.insert(0, folder)  # as for a script, which imports its neighbours
+    sys.path.insert(0, str(file.resolve().parent))  # as for a script, which imports its neighbours
     try:
         with redirect_stdout(sys.stderr):
             yield Definitions(file, runpy.run_path(str(file)), needed)
@@ -41,7 +40,7 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
             f"It fails{where}: {type(error).__name__}: {str(error).rstrip('.')}.",
         ) from error  # fmt: skip
     finally:
-        sys.path.remove(folder)
+        sys.path.remove(str(file.resolve().parent))
 
 
 @dataclass(frozen=True)
