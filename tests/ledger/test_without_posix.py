@@ -94,7 +94,8 @@ def test_a_run_is_trained_verified_and_resumed(tmp_path):
     assert "is intact: 6 of 6 steps count" in verified
     assert "in 2 sessions" in verified
     assert files == str([
-        "checkpoint-previous.pt", "checkpoint.pt", "fingerprint.json", "ledger", "manifest.json", "metrics.jsonl", "plan.json",
+        "checkpoint-previous.pt", "checkpoint.pt", "fingerprint.json", "guarantee.json", "guarantee.md", "ledger",
+        "manifest.json", "metrics.jsonl", "plan.json",
         "status.json",
     ])  # fmt: skip
 

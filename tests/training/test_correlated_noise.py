@@ -104,7 +104,7 @@ def test_new_draws_come_with_new_noise_within_a_process():
     training._draws._kept.clear()
     _, numbers = released(training)
     assert numbers == list(range(9, STEPS + 1))
-    assert training._past_noise._setting.first == 9
+    assert training._past_noise._setting[0] == 9
 
 
 def test_the_ledger_records_the_multiplier_of_the_fresh_noise(tmp_path):

@@ -146,7 +146,7 @@ class PrivateTrainerMixin:
             raise LedgerError(f"there is no run to resume: ledger is {self.ledger.folder}, which must be its directory")
         if used and self.ledger.folder is not None:
             check_plan(self.ledger.folder, self.plan)
-        found = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint  # type: ignore[no-untyped-call]
+        found = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint
         self._resumes, self._checkpoint = used, Path(found) if found else None
         try:
             return super().train(found or None, *args, **kwargs)._replace(training_loss=math.nan)  # type: ignore[misc]
