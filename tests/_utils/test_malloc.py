@@ -35,6 +35,7 @@ print(json.dumps([pages(), malloc.keep_freed_memory(), pages()]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_a_step_takes_the_memory_that_the_one_before_freed():
     """Else the system hands out pages again, which it counts."""

@@ -70,6 +70,7 @@ def test_whatever_costs_more_is_not_cheaper(accountant, question, by):
         assert ask([one], delta / by) >= base
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dearer", [
     # Rounding was 4 parts in a million of δ, and a smaller share with a full batch whose frequencies are fewer.
     [([Event(3.16e-5, 0.274, 3)], 1e-8), ([Event(3.16e-5, 0.274, 3), Event(1.0, 100.0)], 1e-8)],

@@ -61,6 +61,7 @@ def fails(name, estimator):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "model"), [(PrivateClassifier, "logistic"), (PrivateRegressor, "linear")])
 def test_only_checks_that_repeat_a_fit_fail(kind, model):
     settings = {"delta": 1e-4, "model": model, "public_rows": True}

@@ -161,6 +161,7 @@ def test_what_is_right_is_checked(tmp_path, monkeypatch):
     assert command("check", tmp_path / "mine.py", "--observations", "10000", "--quiet") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", list(OTHERS))
 def test_every_odd_part_is_answered(part, tmp_path):
     for other in OTHERS[part]:
