@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 
 import pytest
@@ -64,6 +65,18 @@ def brief_runs() -> Iterator[None]:
         patch.setattr("privet.runs.run.RESAMPLES", 20)
         patch.setattr("privet.training.preflight.probe", lambda *_, method, **__: "ghost" if method == "auto" else method)
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave two of three cases of a test that is marked as a product to `make test-slow`."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("product"):
+            function = item.nodeid.partition("[")[0]
+            if seen[function] % 3:
+                item.add_marker(pytest.mark.slow)
+            seen[function] += 1
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

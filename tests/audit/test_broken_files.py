@@ -245,6 +245,7 @@ def test_a_broken_file_does_not_pass(name, tmp_path):
     assert failed_checks(BROKEN[name], tmp_path)
 
 
+@pytest.mark.product
 @pytest.mark.filterwarnings("ignore:the model changes its own state")
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_file_passes(name, tmp_path):

@@ -90,6 +90,7 @@ def variants(*left_out):
     return [pytest.param(name, marks=pytest.mark.slow) if name in RARELY else name for name in chosen]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("variant", variants())
 def test_noise_and_influence_match_the_plan(variant, holds_twice, monkeypatch):
     monkeypatch.setattr(whitebox, "_FEWEST_STEPS", 25)
@@ -129,6 +130,7 @@ NOT_AGAIN = (
 )  # fmt: skip
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("variant", variants(*NOT_AGAIN))
 def test_without_noise_one_example_changes_the_sum_by_at_most_the_sensitivity(variant):
     plan = replace(PLAN, **VARIANTS[variant])

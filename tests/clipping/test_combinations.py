@@ -58,6 +58,7 @@ def train(made):
     return training
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("combination", [c for c in COMBINATIONS if LEGAL[c]], ids="-".join)
 def test_a_legal_combination_trains_and_its_plan_survives_json_and_epsilon_does_not_depend_on_it(combination):
     rule = make(*combination)
@@ -119,6 +120,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("style", STYLES)
 def test_styles_and_adaptive_bounds_go_with_masks_and_momentum(feature, style):

@@ -88,6 +88,7 @@ def test_right_rules_are_left_alone(own, other, style):
     check_rule(style(other(C)), NAMES)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS)
 @pytest.mark.parametrize("style", [lambda rule: rule, lambda rule: AdaptiveQuantile(rule, share=0.1), Layerwise])
 def test_whatever_a_rule_returns_an_example_moves_the_sums_by_at_most_the_sensitivity(formula, style):

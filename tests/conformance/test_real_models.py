@@ -27,6 +27,7 @@ EXAMPLES = 3
 ALIKE = {"RoBERTa", "DistilBERT", "OPT", "GPT-NeoX", "Mistral", "BART", "CLIP's image half"}
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("real", [slow_unless(real.name not in ALIKE, real) for real in REAL_MODELS], ids=str)
 def test_gradients_norms_and_sums_are_those_of_plain_autograd(real):
     """All on the physical batch: at most split into groups by length, never by the loop. In float32 the bound holds."""

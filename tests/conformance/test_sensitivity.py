@@ -109,6 +109,7 @@ STYLED = [
 ]  # fmt: skip
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("case", "method", "density", "style"), [
     cases.slow_unless((MODELS.index(case) - number) % 3 == 0 or density, case, method, density, style)
     for case, method, density in STYLED for number, style in enumerate(STYLES)
@@ -131,6 +132,7 @@ def test_in_every_style_removing_any_example_moves_the_sum_by_at_most_the_sensit
     assert max(parts) > 0.4 or kind is Global  # some example comes near the bound, unless all are too long for a global rule
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("case", "density", "method", "scarce"), fast_in_turn(
     (None, "ghost", False), (0.1, "ghost", False), (0.6, "loop", False), (0.6, "ghost", True),
 ), ids=str)  # fmt: skip

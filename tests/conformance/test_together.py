@@ -52,6 +52,7 @@ def inner_momentum_of_units(case, model, units, masks):
     return found
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("case", "method"), [*((case, "ghost") for case in COMBINED), (COMBINED[0], "loop")], ids=str)
 def test_units_of_views_at_past_parameters_under_masks(case, method):
     """The loop's gradients are clipped; removing any unit changes the sum by at most the sensitivity. Models share the styles."""
@@ -114,6 +115,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("rule", "masks", "momentum", "units"), COMBINATIONS)
 def test_every_combination_trains_or_is_refused_by_name(rule, masks, momentum, units):
     """Two views of every example throughout; plans come back from their JSON."""

@@ -11,6 +11,7 @@ from programs import alone
 SIZES = [Sizes(3, 3, 3, 3, 3, 3), Sizes(4, 3, 2, 1, 5, 2)]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_every_operation_alone_is_right(name):
     """The program does not mix examples, so that its losses together are those one at a time."""

@@ -44,6 +44,7 @@ SCHEMES_HERE = [
 EVERY = pytest.mark.parametrize("scheme", SCHEMES_HERE, ids=str)
 
 
+@pytest.mark.product
 @EVERY
 def test_training_takes_each_draw_whole_and_divides_by_the_public_size(scheme):
     training = setup(plan(scheme), physical_batch_size=100 if isinstance(scheme, Poisson | BallsInBins | FixedOrder) else 5)

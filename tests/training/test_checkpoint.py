@@ -123,6 +123,7 @@ CASES = [
 ]
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("case", CASES, ids=", ".join)
 def test_the_public_state_is_restored_to_the_last_bit(tmp_path, case):
     the_plan, *others = PLANS[case[0]], *case[1:]

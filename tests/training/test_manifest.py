@@ -163,6 +163,7 @@ def run_with(tmp_path_factory):
     return lambda right: make(*right.items())
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("right", "wrong", "says"), WRONG.values(), ids=list(WRONG))
 def test_a_run_is_not_resumed_with_other_parts(right, wrong, says, run_with):
     """Nothing is restored, written or spent, and the right parts resume the run afterwards."""
@@ -191,6 +192,7 @@ SAME = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("same", SAME.values(), ids=list(SAME))
 def test_a_run_is_resumed_with_the_same_parts(same, tmp_path):
     """By parts that are made anew, and by the very objects that began, which have taken steps by now."""

@@ -29,6 +29,7 @@ COVERED = {
 }
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("made", "covering"), COVERED.values(), ids=COVERED)
 def test_every_answer_is_the_plans_and_every_missing_one_has_a_reason(made, covering):
     found = compare(made)

@@ -107,6 +107,7 @@ def apart(events, delta, adjacency):
     return forecast(events, delta, adjacency, ahead=False).grids_apart(near, delta), near
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("events", "adjacency", "delta"), RARE.values(), ids=RARE)
 def test_where_everything_is_rare_no_tail_is_lost_and_hardly_any_added(events, adjacency, delta):
     grids, near = apart(events, delta, adjacency)
@@ -120,6 +121,7 @@ def test_where_everything_is_rare_no_tail_is_lost_and_hardly_any_added(events, a
     assert delta <= plain_delta(events, adjacency, decisive, grids[0].tail, 0.99 * found[decisive])
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("events", "adjacency", "delta"), RARE.values(), ids=RARE)
 def test_wherever_far_losses_begin_nothing_is_lost(events, adjacency, delta):
     """Also where they are most of all, under tilts that suit none, and where their scale is wrong."""

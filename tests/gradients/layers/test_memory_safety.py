@@ -126,6 +126,7 @@ def assert_contributes_zero(program, batch, method, examples=(2,)):
     assert_equal_up_to_rounding(found, expected)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("method", ["auto", "loop"])
 @pytest.mark.parametrize("index", [-PLACES - 1, PLACES])
 @pytest.mark.parametrize("name", BY_INDEX)

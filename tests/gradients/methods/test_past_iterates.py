@@ -59,11 +59,13 @@ def check(case, dtype, method):
     assert ((result.norms - lengths).abs() <= MEASURED[dtype] * lengths).all()
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("case", cases.slow_unless_typical(cases.FOLLOWED), ids=str)
 def test_the_tape_agrees_with_plain_autograd(case):
     check(case, torch.float64, "ghost")
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("case", "dtype"), [
     cases.slow_unless(case in cases.TYPICAL or (dtype == torch.float64 and case in cases.TIED), case, dtype)
     for case in [*cases.NETWORKS, *cases.TIED, *cases.ATTENTION, *cases.DERIVED] for dtype in TOLERANCE

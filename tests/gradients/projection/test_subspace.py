@@ -67,6 +67,7 @@ def by_hand(chosen, space, gradients):
     return {name: oracle.SHRINK * value for name, value in total.items()}
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("by", ["module", "parameter", "model"])
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_sums_are_those_of_explicit_gradients(case, by):

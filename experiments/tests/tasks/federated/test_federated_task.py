@@ -100,6 +100,7 @@ def test_a_missing_file_is_named_with_where_it_is_published(data, where, tmp_pat
     assert "--folder" in str(found.value)
 
 
+@pytest.mark.product
 @pytest.mark.parametrize(("data", "rate"), [("sent140", 50.0), ("shakespeare", 10.0), ("movielens", 1.0)])
 @pytest.mark.parametrize("method", ["federated", "users", "examples"])
 def test_without_noise_each_method_learns_what_a_constant_cannot(data, rate, method, folder, tmp_path):
