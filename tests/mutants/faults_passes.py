@@ -223,7 +223,7 @@ MUTANTS = [
            among("test_joint", "test_random_numbers_that_only_change_rounding_do_not_hide_the_dependence")),
     Mutant("the first parameters are not compared", "losses_differ", "[dict(program.parameters), ", "[",
            among("test_joint", "test_what_only_the_first_parameters_show_is_found")),
-    Mutant("a mean may be of another loss", "_differ_at", "if reduced:", "if False:",
+    Mutant("a mean may be of another loss", "_differ_at", "reduced or together.shape", "together.shape",
            among("test_joint", "test_a_mean_weighted_by_classes_is_refused_and_a_plain_mean_or_sum_is_not")),
     Mutant("parameters of zero hide what a loss compares", "_STEP",
            "_STEP = 0.1", "_STEP = 0.0", among("test_joint", "test_what_parameters_of_zero_hide_is_found")),

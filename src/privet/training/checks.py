@@ -219,7 +219,7 @@ def _evaluates_again(kind: Any) -> bool:
 
 def note_members(optimizer: torch.optim.Optimizer) -> list[int]:
     """Return what changes if an optimizer, or one that it wraps, is given other parameters."""
-    return [id(member) for member in members(optimizer)]
+    return list(map(id, members(optimizer)))
 
 
 def note_modules(model: nn.Module) -> Hashable:
@@ -266,9 +266,9 @@ def wrapped(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
     return found
 
 
-def members(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    """Yield the parameters of an optimizer, and those of the optimizers that it wraps."""
-    return (member for each in wrapped(optimizer) for group in each.param_groups for member in group["params"])
+def members(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Return the parameters of an optimizer, and those of the optimizers that it wraps."""
+    return [member for each in wrapped(optimizer) for group in each.param_groups for member in group["params"]]
 
 
 def list_leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
