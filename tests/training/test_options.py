@@ -51,7 +51,9 @@ def test_a_run_that_is_done_has_its_statement(tmp_path):
     with setup(plan(), torch.randn(N, D), tmp_path / "run") as training:
         next(iter(training))
         assert not (tmp_path / "run" / "guarantee.md").exists()
-        training.run()
+        steps = iter(training)
+        for _ in range(training.steps_left):
+            next(steps)  # and the loop is never ended
         assert (tmp_path / "run" / "guarantee.md").read_text(encoding="utf-8") == f"# Guarantee\n\n{training.guarantee()}\n"
         assert (tmp_path / "run" / "guarantee.json").read_text(encoding="utf-8") == training.guarantee().to_json() + "\n"
 

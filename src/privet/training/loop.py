@@ -169,6 +169,9 @@ class Loop(Unique, ABC):
                     except BaseException:
                         self._stop_reading()  # the rest of the draw must not become part of the next one
                         raise
+                # Before the last step is handed over: a caller of next() may never come back.
+                if self.directory is not None and self._record.ledger.next_step is None:
+                    write_guarantee(self.directory, self.guarantee())
                 if step is not None:
                     yield step
         finally:
@@ -178,8 +181,6 @@ class Loop(Unique, ABC):
                     if not self._loops:
                         self._stop_reading()
                     self._record.pause()
-                    if self.directory is not None and self._record.ledger.next_step is None:
-                        write_guarantee(self.directory, self.guarantee())
                 finally:
                     self._stepping.release()
 

@@ -160,6 +160,29 @@ def test_functions_of_users_run_in_one_pass_as_alone(name):
         assert_equal_up_to_rounding(found.gradients[key], value)
 
 
+HISTORY = []
+
+
+class Watched(Function):
+    """Notes the norms of gradients, as a user does to look at them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        HISTORY.append(gradient.norm())
+        return len(HISTORY) * gradient
+
+
+def test_what_a_backward_pass_notes_is_forgotten_and_changes_no_other_example():
+    model, x = nn.Linear(3, 3).double(), torch.randn(4, 3, dtype=torch.float64)
+    found, expected = (cover(model, lambda m, x: Watched.apply(m(x)).square().sum(1), x, method) for method in ("auto", "loop"))
+    assert (found.looped, HISTORY) == (0, [])
+    assert_equal_up_to_rounding(found.gradients["weight"], expected.gradients["weight"])
+
+
 class InPlace(Function):
     @staticmethod
     def forward(ctx, x):

@@ -89,6 +89,21 @@ def test_a_failing_example_contributes_zero_and_others_are_unaffected(method, er
         cover(model, loss, x, method)
 
 
+class UnspeakableError(ValueError):
+    def __str__(self):
+        raise RuntimeError("private")
+
+
+def test_what_an_error_says_is_not_asked_for_in_training():
+    def loss(m, x):
+        if bool(x[0, 0] > 5):
+            raise UnspeakableError
+        return m(x).square().sum(1)
+
+    norms = cover(nn.Linear(3, 2), loss, torch.tensor([[1.0, 2, 3], [9, 1, 1], [2, 1, 1]]), skip_errors=True).norms
+    assert (norms > 0).tolist() == [True, False, True]
+
+
 def test_skipping_errors_does_not_permit_writes_to_the_model():
     model = nn.Linear(3, 2)
     before = model.weight.detach().clone()

@@ -95,8 +95,8 @@ class Constants(tuple[Any, ...]):
 
 
 def merge_constants(values: Sequence[Any]) -> Any:
-    """Return the value that all examples share, or `Constants`."""
-    return values[0] if len(set(map(_constant_key, values))) < 2 else Constants(values)
+    """Return the value that all examples share, or `Constants`, also for no examples."""
+    return values[0] if len(set(map(_constant_key, values))) == 1 else Constants(values)
 
 
 class _Unread:

@@ -43,6 +43,7 @@ class Passes:
     skip_errors: bool = False  # whether an example whose own computation raises contributes zero instead
     looped: int = 0  # number of examples computed by the loop
     groups: int = 0  # number of passes
+    explain: bool = False  # whether to keep in `reason` what errors say: not of private data, and `str(error)` is user code
     reason: str = ""  # why the last pass was given up, for groups or the loop
     draws: Draws = field(init=False)
 
@@ -90,7 +91,7 @@ class Passes:
                     raise
             except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
                 raise_interrupt(error)
-                self.reason = _describe(error)
+                self.reason = _describe(error) if self.explain else type(error).__name__
                 if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
                     return None, _split_constants(examples), draws
                 if self.method == "ghost" and fresh and not self.skip_errors:

@@ -172,7 +172,7 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
         # By chance, dropout may leave nothing, and the first parameters may be where the loss is least.
         with swap_values(program.parameters, move_parameters(program)):
             _refuse_zero([x for seed in range(_SEEDS) for x in _loop_gradients(program, examples, what, seed, quiet=quiet)], what)
-    if method == "ghost" and (problem := _find_problem(program, examples, older)):
+    if method == "ghost" and (problem := _find_problem(program, examples, older, quiet=quiet)):
         if required:
             raise UnsupportedModelError(f"the method 'ghost' does not suit this model: {problem}; use 'auto' or 'loop'")
         warn_of_loop(program, examples, problem)
@@ -299,9 +299,9 @@ def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: 
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _find_problem(program: Program, examples: Examples, older: list[Tensor]) -> str:
+def _find_problem(program: Program, examples: Examples, older: list[Tensor], *, quiet: bool) -> str:
     """Return why passes over several examples do not give the loop's gradients and norms, with the same random numbers, or ""."""
-    passes = Passes(program, draw_torch_seed)
+    passes = Passes(program, draw_torch_seed, explain=not quiet)
     try:
         with disable_inner_dropout(program.model):
             for index, tape in passes.tapes(examples):
@@ -313,7 +313,7 @@ def _find_problem(program: Program, examples: Examples, older: list[Tensor]) -> 
     except UnsupportedModelError:
         raise
     except Exception as error:  # a method that fails here is not used
-        return f"{type(error).__name__}: {error}"
+        return type(error).__name__ if quiet else f"{type(error).__name__}: {error}"
     if passes.groups > 1:
         warn_of_groups(passes.groups, examples.count, passes.reason)
     return ""
