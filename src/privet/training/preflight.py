@@ -16,11 +16,14 @@ from privet._utils.randomness import preserve_generators, seed_generators
 from privet.accounting.privacy_unit import find_unit
 from privet.collate import Collate, Padded, collate_one, copy_batch, find_floats
 from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError, raise_interrupt
-from privet.gradients.core.examples import Examples, split_batch, split_rows
+from privet.gradients.core.examples import Examples, signature, split_batch, split_rows, stack
 from privet.gradients.core.losses import LossFunction
-from privet.gradients.probe.probe import probe, probe_first_suitable
+from privet.gradients.methods.ghost import Program
+from privet.gradients.parameters import trainable
+from privet.gradients.probe.joint import compute_losses, refuse_in_batch_loss
+from privet.gradients.probe.probe import MADE_UP, probe, probe_first_suitable
 from privet.gradients.probe.slow import warn_of_groups
-from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic, make_synthetic_items
+from privet.gradients.probe.synthetic_batch import KINDS, common_objects, is_joinable, make_synthetic, make_synthetic_items
 from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader
@@ -62,6 +65,8 @@ class Preflight:
     workers: int = 0
     note: str = COMPUTED_FROM_PUBLIC_INPUT
     _inputs: list[list[Examples]] | None = field(default=None, init=False)
+    _made: bool = field(default=False, init=False)  # whether the inputs were collated from made-up items
+    _joined: list[tuple[list[Any], Any]] = field(default_factory=list, init=False)  # batches of one, and the joined one
     seen: Hashable = field(default=None, init=False)  # modules, hooks, buffers and flags of the model
 
     def check(self) -> str:
@@ -73,10 +78,13 @@ class Preflight:
             self._refuse_what_workers_cannot_send(found)
             self._inputs = [[examples.to(device) for examples in groups] for groups in found]
         public = self.probe_batch is not None
-        if self.spec is not None and not public:
-            chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, "an example made up like spec", self.method)
+        if self._made:
+            what = MADE_UP if self.spec is None else "an example made up like spec"
+            chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, what, self.method)
         else:
             chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method)
+        for rows, joined in self._joined:
+            refuse_in_batch_loss(Program(self.model, self.loss_fn, trainable(self.model)), rows, joined)
         if len(self._inputs[0]) > 1 and not isinstance(self.rows.collate, Padded):
             why = "their shapes or types differ (pad them, say by collate=privet.collate.Padded(multiple=16))"
             warn_of_groups(len(self._inputs[0]), sum(each.count for each in self._inputs[0]), why)
@@ -85,39 +93,58 @@ class Preflight:
 
     def _find(self) -> list[list[Examples]]:
         """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""
+        collate = self.rows.collate
         if self.probe_batch is not None:
             batch = copy_batch(self.probe_batch)
             rows = split_rows(batch)
+            if rows is None and collate is not None and len(_first_dimensions(batch)) != 1:
+                self._refuse_several(batch)
+                return [[stack([batch] * _FEW)]]
             return [[split_batch(batch)] if rows is None else [group.examples for group in group_examples(rows)]]
         if self.spec is not None:
             self.rows.floats = frozenset(find_floats(self.spec))
-            return self._make_from_spec()
+            return self._collate_made([*_make_items(self.spec, public=True), [self.spec] * _FEW])
         self.note = SHAPES_WERE_READ.format(unit=find_unit(self.plan.unit).counted)
         groups = self._first_examples()
-        if not isinstance(self.rows.dataset, BatchDataset) and self.rows.collate is not None:
+        if not isinstance(self.rows.dataset, BatchDataset) and collate is not None:
             with preserve_generators():
                 try:
-                    made = make_synthetic_items(self.rows.dataset[0], _FEW)
+                    made = _make_items(self.rows.dataset[0])
                 except UnsupportedModelError:  # items hold objects that cannot be made up
                     made = []
-            _check_collate(self.rows.collate, made)
+            if made and not all(is_joinable(group.examples) for group in groups):
+                return self._collate_made(made)
+            _check_collate(collate, made[0] if made else [])
         return [[group.examples for group in groups]]
 
-    def _make_from_spec(self) -> list[list[Examples]]:
-        """Return collated items with made-up numbers of several kinds, and those of the specification itself."""
-        found, failures = [], []
-        kinds = [make_synthetic_items(self.spec, _FEW, kind, public=True) for kind in range(len(KINDS))]
-        for made in (*kinds, [self.spec] * _FEW):
-            _check_collate(self.rows.collate, made)
+    def _refuse_several(self, batch: Any) -> None:
+        """Refuse a public batch that has no common first dimension, and a loss for each of several examples."""
+        found = tuple(compute_losses(Program(self.model, self.loss_fn, trainable(self.model)), batch).shape)
+        if found != (1,):
+            raise InvalidArgumentError(
+                "probe_batch", f"a batch whose tensors have no common first dimension, with losses of shape {found}",
+                "the batch of one example, collate([item]), with losses of shape (1,)",
+                "Several examples can be told apart only where each tensor has one row for each.",
+            )  # fmt: skip
+
+    def _collate_made(self, attempts: Sequence[list[Any]]) -> list[list[Examples]]:
+        """Return inputs that collate makes of made-up items, for each attempt of which it can."""
+        collate, found, failures = self.rows.collate, [], []
+        for made in attempts:
+            _check_collate(collate, made)
             with preserve_generators():
                 try:
-                    rows = [collate_one(item, self.rows.collate, self.rows.floats) for item in made]
+                    rows = [collate_one(item, collate, self.rows.floats) for item in made]
+                    if collate is not None and len(_first_dimensions(rows[0])) > 1:
+                        joined = copy_batch(collate(made))
+                        self._joined += [(rows, joined)] if signature(joined) != signature(rows[0]) else []
                 except Exception as error:
                     failures.append(error)
                 else:
                     found.append([group.examples for group in group_examples(rows)])
         if not found:
             raise failures[0]
+        self._made = True
         return found
 
     def _first_examples(self) -> list[Group]:
@@ -153,6 +180,16 @@ class Preflight:
                         f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
                         "file, or pass reading=privet.Reading(workers=0).",
                     )  # fmt: skip
+
+
+def _make_items(item: Any, *, public: bool = False) -> list[list[Any]]:
+    """Return items with the structure of a given one, with made-up numbers of each kind."""
+    return [make_synthetic_items(item, _FEW, kind, public=public) for kind in range(len(KINDS))]
+
+
+def _first_dimensions(batch: Any) -> set[int]:
+    """Return the first dimensions of a batch's tensors: several for ids with offsets, and for the parts of graphs."""
+    return {len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
 
 
 def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:
@@ -198,13 +235,17 @@ def couples(collate: Collate, items: Sequence[Any]) -> bool:
 
 
 def _holds(batch: Any, rows: Sequence[Any]) -> bool:
-    """Return whether a batch holds the joined tensors of its batches of one, or the first one's; true if unknown."""
+    """Return whether a batch holds the joined tensors of its batches of one, or the first one's; true if unknown.
+
+    Integers that a function without a common first dimension makes may be offsets, or numbers of nodes.
+    """
+    joins = len(_first_dimensions(rows[0])) > 1
     found, *others = [dict(pytree.tree_flatten_with_path(each)[0]) for each in (batch, *rows)]
     for path, leaf in found.items():
         parts: list[Any] = [other.get(path) for other in others]
         if isinstance(leaf, Tensor) and all(isinstance(part, Tensor) for part in parts):
             expected = parts[0] if leaf.shape == parts[0].shape else torch.cat(parts)
-            if leaf.shape == expected.shape and not _same(leaf, expected):
+            if leaf.shape == expected.shape and not (joins and not leaf.is_floating_point()) and not _same(leaf, expected):
                 return False
     return True
 

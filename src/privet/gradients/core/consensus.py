@@ -24,9 +24,11 @@ class SplitError(BaseException):
         call: name of the function that read the value; empty if none of torch's did.
     """
 
-    def __init__(self, groups: Sequence[Tensor]) -> None:
+    def __init__(self, which: Sequence[int]) -> None:
         super().__init__()
-        self.groups, self.call = groups, ""
+        # Lists: a tensor that is made within a pass may belong to it.
+        self.groups = [[place for place, each in enumerate(which) if each == group] for group in range(max(which) + 1)]
+        self.call = ""
 
 
 def agree(token: Tensor, x: Tensor) -> Tensor:
@@ -42,7 +44,7 @@ def agree(token: Tensor, x: Tensor) -> Tensor:
     if len(values) > 1:
         bits = _to_bytes(values)
         if not bool((bits == bits[:1]).all()):
-            raise SplitError(_group_positions(torch.unique(bits, dim=0, return_inverse=True)[1]))
+            raise SplitError(torch.unique(bits, dim=0, return_inverse=True)[1].tolist())
     return values[0]
 
 
@@ -51,14 +53,10 @@ def agree_on_kinds(kinds: Sequence[Hashable]) -> None:
     known: dict[Hashable, int] = {}
     which = [known.setdefault(kind, len(known)) for kind in kinds]
     if len(known) > 1:
-        raise SplitError(_group_positions(torch.tensor(which, device="cpu")))
+        raise SplitError(which)
 
 
 def _to_bytes(values: Tensor) -> Tensor:
     """Return each example's numbers as bytes, so that NaN equals itself and 0.0 differs from −0.0."""
     flat = values.reshape(len(values), -1).contiguous()
     return flat if flat.dtype == torch.bool or flat.shape[1] == 0 else flat.view(torch.uint8)
-
-
-def _group_positions(which: Tensor) -> list[Tensor]:
-    return [(which == group).nonzero().flatten() for group in range(int(which.max()) + 1)]

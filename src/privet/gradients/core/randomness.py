@@ -78,6 +78,11 @@ class Draws:
             self._at, self._calls = self._at + 1, 0
         return found if segment.rows is None else found.index_select(0, segment.rows.to(device))
 
+    @property
+    def are_unused(self) -> bool:
+        """Whether nothing was drawn."""
+        return not (self._at or self._calls)
+
     def restart(self, index: Tensor) -> Draws:
         """Return the draws for a repeated pass over the examples at `index`: all numbers that were drawn so far, then new ones.
 

@@ -77,6 +77,7 @@ class Passes:
         if self.method == "loop" or _has_backward_hooks(self.program):
             self.reason = "backward hooks would see the gradients of all examples"
             return None, None, draws
+        why = ""
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
             try:
@@ -85,20 +86,22 @@ class Passes:
                     tape = self._add_past(tape, examples, draws[1:], batched_from_the_start=fresh)
             except SplitError as split:
                 self.reason = f"{split.call or 'the program'} reads a value that differs among them"
-                return None, split.groups, draws
+                return None, _as_tensors(split.groups), draws
             except (InvalidArgumentError, UnsupportedModelError):
                 if not self.skip_errors:
                     raise
             except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
                 raise_interrupt(error)
-                self.reason = _describe(error) if self.explain else type(error).__name__
+                why = _describe(error) if self.explain else type(error).__name__
                 if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
+                    self.reason = why
                     return None, _split_constants(examples), draws
                 if self.method == "ghost" and fresh and not self.skip_errors:
                     raise
             else:
                 self.program.writes_into_new_tensors, self.draws = fresh, draws[0]
                 return tape, None, draws
+        self.reason = why
         # One example that raises must not send all others through the loop: it is isolated by bisection.
         bisects = self.skip_errors and examples.count > 1
         return None, _positions(examples.count).tensor_split(2) if bisects else None, draws
@@ -149,7 +152,11 @@ def _split_constants(examples: Examples) -> Sequence[Tensor]:
     try:
         examples.constants[0].split()
     except SplitError as split:
-        return split.groups
+        return _as_tensors(split.groups)
+
+
+def _as_tensors(groups: Sequence[Sequence[int]]) -> list[Tensor]:
+    return [torch.tensor(group, device="cpu") for group in groups]
 
 
 def _positions(count: int) -> Tensor:

@@ -12,13 +12,11 @@ from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import seed_generators
 from privet.errors import UnsupportedModelError
-from privet.gradients.core.examples import Examples
 from privet.gradients.core.patches import force_eager
 from privet.gradients.core.randomness import Draw, Draws
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import swap_values
-from privet.gradients.probe.synthetic_batch import is_joinable, join_examples
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _LOOSE = 3e-2
@@ -61,7 +59,7 @@ def disable_inner_dropout(model: nn.Module) -> Iterator[None]:
             layer.dropout = value
 
 
-def _compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
+def compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
     """Return the losses of a plain batch, with constant random numbers, or draws with a seed, and isolated state."""
     seed_generators(seed)
     steady = _ConstantCalls(program.guard, _ConstantDraw())
@@ -86,18 +84,18 @@ def move_parameters(program: Program) -> dict[str, Tensor]:
     """Return other values for the parameters, near their own."""
     generator = torch.Generator().manual_seed(0)
     return {
-        name: p.detach() + _STEP * torch.randn(p.shape, generator=generator, device="cpu").to(p)
+        name: torch.empty(p.shape).normal_(0, _STEP, generator=generator).to(p).add_(p.detach())
         for name, p in program.parameters.items()
     }
 
 
 def _differ_at(program: Program, values: dict[str, Tensor], batches: Sequence[Any], joined: Any, *, reordered: bool) -> bool:
     def alone_with(seed: int) -> Tensor:
-        return torch.cat([_compute_losses(program, clone_batch(batch), seed).reshape(-1) for batch in batches])
+        return torch.cat([compute_losses(program, clone_batch(batch), seed).reshape(-1) for batch in batches])
 
     try:
         with swap_values(program.parameters, values):
-            together, alone = _compute_losses(program, clone_batch(joined)), alone_with(0)
+            together, alone = compute_losses(program, clone_batch(joined)), alone_with(0)
             reduced = together.numel() == 1 < alone.numel()
             if not (reduced or together.shape == alone.shape) or not together.is_floating_point():
                 return False
@@ -134,13 +132,9 @@ def clone_batch(batch: Any) -> Any:
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
 
 
-def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
+def refuse_in_batch_loss(program: Program, alone: Sequence[Any], joined: Any) -> None:
     """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss."""
-    if examples.count < 2 or not is_joinable(examples):
-        return
-    examples = examples.share_constants()
-    alone = [examples.get(position) for position in range(examples.count)]
-    if losses_differ(program, alone, join_examples(examples)):
+    if losses_differ(program, alone, joined):
         raise UnsupportedModelError(
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "
             "balancing, batch statistics, or a branch on any(), all() or max() over the batch). Privet computes the loss of each "

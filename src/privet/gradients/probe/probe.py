@@ -12,6 +12,7 @@ import gc
 import inspect
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.losses import LossFunction, check_loss_function
+from privet.gradients.core.norms import squared_norms
 from privet.gradients.core.randomness import Draws, draw_torch_seed
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.loop import differentiate
@@ -29,8 +31,9 @@ from privet.gradients.methods.tape import Tape
 from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, move_parameters, refuse_in_batch_loss
 from privet.gradients.probe.restored import warn_of_restored
+from privet.gradients.probe.sketch import sketch
 from privet.gradients.probe.slow import warn_of_groups, warn_of_loop
-from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
+from privet.gradients.probe.synthetic_batch import KINDS, common_objects, is_joinable, join_examples, make_synthetic
 
 _EXAMPLES = 3
 # Relative to the norm of an example's gradient, by the precision of the parameters.
@@ -131,7 +134,7 @@ def probe_first_suitable(
         warn_of_restored(program, groups[0])
         return chosen
 
-    with preserve_generators(), _freeze_old_objects():
+    with preserve_generators(), _freeze_old_objects(), disable_inner_dropout(model):
         for groups in attempts:
             with contextlib.suppress(_UnsuitableInputError):
                 return check(groups)
@@ -155,24 +158,26 @@ def _freeze_old_objects() -> Iterator[None]:
 
 
 def _check(program: Program, examples: Examples, method: str, what: str, *, required: bool, quiet: bool) -> str:
-    before = {name: parameter.detach().clone() for name, parameter in program.parameters.items()}
+    before = {name: sketch(parameter.detach()).clone() for name, parameter in program.parameters.items()}
     older = _batched_tensors()
     alone = _loop_gradients(program, examples, what, quiet=quiet)
     _refuse_what_outlives_a_pass(program, before)
     _refuse_hopeless(alone, what)
     two = examples.select(torch.arange(min(2, examples.count), device="cpu").flip(0))
     backwards = _loop_gradients(program, two, what, quiet=quiet)[::-1]
-    if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=False)):
+    if not all(_is_close(one.gradients, other.gradients) for one, other in zip(alone, backwards, strict=False)):
         raise UnsupportedModelError(
             "an example's gradient depends on which examples came before it: the model or loss keeps Python state between calls "
             "(in a global, a closure or an object); keep no state from one call to the next"
         )
-    refuse_in_batch_loss(program, examples)
-    if not any(map(_norm, alone)):
+    if examples.count > 1 and is_joinable(examples):
+        same = examples.share_constants()
+        refuse_in_batch_loss(program, [same.get(position) for position in range(same.count)], join_examples(same))
+    if not any(each.norm for each in alone):
         # By chance, dropout may leave nothing, and the first parameters may be where the loss is least.
         with swap_values(program.parameters, move_parameters(program)):
             _refuse_zero([x for seed in range(_SEEDS) for x in _loop_gradients(program, examples, what, seed, quiet=quiet)], what)
-    if method == "ghost" and (problem := _find_problem(program, examples, older, quiet=quiet)):
+    if method == "ghost" and (problem := _find_problem(program, examples, alone, older, quiet=quiet)):
         if required:
             raise UnsupportedModelError(f"the method 'ghost' does not suit this model: {problem}; use 'auto' or 'loop'")
         warn_of_loop(program, examples, problem)
@@ -181,10 +186,24 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
     return method
 
 
-def _loop_gradients(program: Program, examples: Examples, what: str, seed: int = 0, *, quiet: bool) -> list[dict[str, Tensor]]:
-    """Return every example's gradients of the used parameters, computed by the loop with the same random seed."""
+@dataclass(frozen=True)
+class _Alone:
+    """Sketches of an example's gradients of the parameters that it uses, and the norm of the gradients, by the loop."""
+
+    gradients: dict[str, Tensor]
+    norm: float
+
+    @classmethod
+    def of(cls, tape: Tape) -> _Alone:
+        found = {name: grad.materialize() for name, grad in tape.grads.items()}
+        squares = sum(float(squared_norms(grad)) for grad in found.values())
+        return cls({name: sketch(grad) for name, grad in found.items()}, squares**0.5)
+
+
+def _loop_gradients(program: Program, examples: Examples, what: str, seed: int = 0, *, quiet: bool) -> list[_Alone]:
+    """Return every example's gradients, computed with the same random seed."""
     try:
-        return [_gradients(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
+        return [_Alone.of(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
     except PrivetError:
         raise
     except Exception as error:
@@ -195,13 +214,11 @@ def _loop_gradients(program: Program, examples: Examples, what: str, seed: int =
         ) from cause
 
 
-def _gradients(tape: Tape) -> dict[str, Tensor]:
-    return {name: grad.materialize()[0] for name, grad in tape.grads.items()}
-
-
 def _refuse_what_outlives_a_pass(program: Program, before: Mapping[str, Tensor]) -> None:
     """Refuse parameters that changed, modules that were created, and gradients of foreign tensors."""
-    written = [name for name, parameter in program.parameters.items() if not torch.equal(parameter, before[name])]
+    written = [
+        name for name, parameter in program.parameters.items() if not torch.equal(sketch(parameter.detach()), before[name])
+    ]
     if written:
         raise UnsupportedModelError(
             f"parameter {written[0]!r} changes in the forward pass, so the released model would contain private data without "
@@ -264,13 +281,13 @@ def refuse_survivors(older: list[Tensor]) -> None:
         )
 
 
-def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
-    if not any(alone):
+def _refuse_hopeless(alone: list[_Alone], what: str) -> None:
+    if not any(each.gradients for each in alone):
         raise UnsupportedModelError(
             "the loss depends on no trainable parameter, so training would only add noise; look for detach(), no_grad() or a "
             "conversion to integers between the parameters and the loss, or for a checkpoint without use_reentrant=False"
         )
-    for name, value in (pair for gradients in alone for pair in gradients.items()):
+    for name, value in (pair for each in alone for pair in each.gradients.items()):
         if not bool(value.isfinite().all()):
             raise _UnsuitableInputError(
                 f"the gradient of {name!r} is not finite on {what}, so the model cannot be checked; clamp the arguments of "
@@ -278,8 +295,8 @@ def _refuse_hopeless(alone: list[dict[str, Tensor]], what: str) -> None:
             )
 
 
-def _refuse_zero(alone: list[dict[str, Tensor]], what: str) -> None:
-    if not any(map(_norm, alone)):
+def _refuse_zero(alone: list[_Alone], what: str) -> None:
+    if not any(each.norm for each in alone):
         raise _UnsuitableInputError(
             f"the gradient of each example's loss is zero on {what}, so training would only add noise; look for cross_entropy of "
             f"one class, a mask or a weight of zero, and a loss that compares an example with itself. {_FIX}"
@@ -299,17 +316,17 @@ def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: 
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _find_problem(program: Program, examples: Examples, older: list[Tensor], *, quiet: bool) -> str:
+def _find_problem(program: Program, examples: Examples, alone: list[_Alone], older: list[Tensor], *, quiet: bool) -> str:
     """Return why passes over several examples do not give the loop's gradients and norms, with the same random numbers, or ""."""
     passes = Passes(program, draw_torch_seed, explain=not quiet)
     try:
-        with disable_inner_dropout(program.model):
-            for index, tape in passes.tapes(examples):
-                refuse_survivors(older)
-                if passes.looped:
-                    return passes.reason
-                if not _matches_loop(program, tape, examples.select(index), passes.draws):
-                    return "the gradients of a pass over several examples differ from those of plain autograd"
+        for index, tape in passes.tapes(examples):
+            refuse_survivors(older)
+            if passes.looped:
+                return passes.reason
+            expected = [alone[position] for position in index] if passes.draws.are_unused else None
+            if not _matches_loop(program, tape, expected or _repeat(program, examples.select(index), passes.draws)):
+                return "the gradients of a pass over several examples differ from those of plain autograd"
     except UnsupportedModelError:
         raise
     except Exception as error:  # a method that fails here is not used
@@ -319,20 +336,20 @@ def _find_problem(program: Program, examples: Examples, older: list[Tensor], *, 
     return ""
 
 
-def _matches_loop(program: Program, tape: Tape, examples: Examples, draws: Draws) -> bool:
-    gradients = {name: grad.materialize() for name, grad in tape.grads.items()}
-    groups, loose = (tuple(program.parameters),), program.low_precision
-    norms = tape.group_norms(groups)[0]
-    weights = torch.linspace(1.0, 0.3, examples.count, device=norms.device)
-    sums = tape.weighted_sum(groups, weights[None])
-    expected = {name: torch.einsum("b,b...->...", weights.to(value.dtype), value) for name, value in gradients.items()}
-    if not _is_close({name: sums[name] for name in gradients}, expected, loose=loose):
-        return False
+def _repeat(program: Program, examples: Examples, draws: Draws) -> Iterator[_Alone]:
+    """Yield every example's gradients by the loop, with the random numbers of a pass."""
     for position in range(examples.count):
         where = torch.tensor([position], device="cpu")
-        wanted = _gradients(differentiate(program, examples.select(where), draws.restart(where), 0))
-        found = {name: value[position] for name, value in gradients.items()}
-        least = (1 - (_LOOSE if loose else _NORM)) * _norm(wanted) - _NEGLIGIBLE
-        if float(norms[position]) < least or not _is_close(found, wanted, loose=loose):
+        yield _Alone.of(differentiate(program, examples.select(where), draws.restart(where), 0))
+
+
+def _matches_loop(program: Program, tape: Tape, expected: Iterable[_Alone]) -> bool:
+    groups, loose = (tuple(program.parameters),), program.low_precision
+    norms = tape.group_norms(groups)[0]
+    for norm, row, alone in zip(norms, torch.eye(tape.examples, device=norms.device), expected, strict=True):
+        sums = tape.weighted_sum(groups, row[None])  # an example's gradient, by the way that the sum of a step takes
+        found = {name: sketch(sums.pop(name)) for name in tape.grads}
+        least = (1 - (_LOOSE if loose else _NORM)) * alone.norm - _NEGLIGIBLE
+        if float(norm) < least or not _is_close(found, alone.gradients, loose=loose):
             return False
     return True

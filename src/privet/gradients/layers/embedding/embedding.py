@@ -161,19 +161,24 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor | None:
-    """Follow `F.embedding_bag`: bags (B, n, T), or bags (B, T) with offsets shared by all examples."""
+    """Follow `F.embedding_bag`: bags (B, n, T), or bags (B, T) with offsets that all examples share, or with one offset each."""
     if max_norm is not None:
         raise UnsupportedModelError(
             "an embedding bag with max_norm writes to its table in the forward pass, where no noise is added; remove max_norm"
         )
-    if scale_grad_by_freq or not recorder.is_shared(weight) or (offsets is not None and not recorder.is_shared(offsets)):
-        raise UntraceableError("an embedding bag has scaled gradients, or a per-example table or offsets")
+    alone = offsets is not None and not recorder.is_shared(offsets)
+    one = alone and offsets.shape[1:] == (1,) and not include_last_offset  # which is 0, as torch requires
+    if scale_grad_by_freq or not recorder.is_shared(weight) or (alone and not one):
+        raise UntraceableError("an embedding bag has scaled gradients, or a per-example table or several offsets per example")
     if recorder.is_shared(input):
         input = input.expand(recorder.examples, *input.shape)
     if per_sample_weights is not None and recorder.is_shared(per_sample_weights):
         per_sample_weights = per_sample_weights.expand(recorder.examples, *per_sample_weights.shape)
     there = torch.ones_like(input, dtype=torch.bool)
-    if offsets is not None:
+    if one:
+        input, there = input[:, None], there[:, None]
+        per_sample_weights = None if per_sample_weights is None else per_sample_weights[:, None]
+    elif offsets is not None:
         input, there, per_sample_weights = _pad_bags(input, offsets, include_last_offset, per_sample_weights)
     if padding_idx is not None:
         there = there & (input != padding_idx % weight.shape[0])
