@@ -44,6 +44,8 @@ class Failing(Dataset):
         (None, r"loss_fn is 'NoneType'.*It cannot be called"),
         (lambda model, batch: losses(model, batch).mean(), r"'a tensor of shape \(\)'; it must be one loss per example"),
         (lambda model, batch: None, r"'a NoneType'; it must be one loss per example"),
+        (lambda model, batch: {"loss": losses(model, batch)}, r"'a dict'.*Return the sum of an example's losses"),
+        (lambda model, batch: 2 * (losses(model, batch),), r"'a tuple'.*Return the sum of an example's losses"),
     ],
 )
 def test_a_loss_of_another_kind_is_blamed_on_the_loss(loss_fn, says):

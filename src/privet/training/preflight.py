@@ -20,7 +20,7 @@ from privet.gradients.core.examples import Examples, signature, split_batch, spl
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.methods.ghost import Program
 from privet.gradients.parameters import trainable
-from privet.gradients.probe.joint import compute_losses, refuse_in_batch_loss
+from privet.gradients.probe.joint import compute_losses, refuse_mixed_losses
 from privet.gradients.probe.probe import MADE_UP, probe, probe_first_suitable
 from privet.gradients.probe.slow import warn_of_groups
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, is_joinable, make_synthetic, make_synthetic_items
@@ -84,7 +84,7 @@ class Preflight:
         else:
             chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method)
         for rows, joined in self._joined:
-            refuse_in_batch_loss(Program(self.model, self.loss_fn, trainable(self.model)), rows, joined)
+            refuse_mixed_losses(Program(self.model, self.loss_fn, trainable(self.model)), rows, joined)
         if len(self._inputs[0]) > 1 and not isinstance(self.rows.collate, Padded):
             why = "their shapes or types differ (pad them, say by collate=privet.collate.Padded(multiple=16))"
             warn_of_groups(len(self._inputs[0]), sum(each.count for each in self._inputs[0]), why)

@@ -49,7 +49,7 @@ def count(call):
 
 
 MODELS = {
-    "mlp": lambda: nn.Sequential(nn.Linear(300, 1200), nn.ReLU(), nn.Linear(1200, 1200), nn.ReLU(), nn.Linear(1200, 10)),
+    "mlp": lambda: nn.Sequential(nn.Linear(300, 900), nn.ReLU(), nn.Linear(900, 900), nn.ReLU(), nn.Linear(900, 10)),
     "embedding": lambda: nn.Sequential(nn.Embedding(20_000, 100), nn.Flatten(), nn.Linear(500, 10)),
 }
 

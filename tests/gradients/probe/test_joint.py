@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from privet._utils.randomness import preserve_generators
-from privet.errors import UnsupportedModelError
+from privet.errors import PrivetWarning, UnsupportedModelError
 from privet.gradients.core.examples import split_batch
 from privet.gradients.methods.ghost import Program
 from privet.gradients.parameters import trainable
@@ -107,10 +107,11 @@ def test_losses_that_examples_share_are_refused(loss, form):
     assert refused(lambda m, b: FORMS[form](loss(m, b)), examples=8)
 
 
-def test_a_mean_weighted_by_classes_is_refused_and_a_plain_mean_or_sum_is_not():
+def test_a_mean_weighted_by_classes_is_refused_and_a_plain_mean_or_sum_is_taken_apart():
     assert refused(weighted_mean)
-    assert not refused(lambda m, b: classify(m, b).mean()[None])
-    assert not refused(lambda m, b: classify(m, b).sum()[None])
+    for reduce in (torch.mean, torch.sum):
+        with pytest.warns(PrivetWarning, match="the mean or the sum of its examples' losses"):
+            assert not refused(lambda m, b, reduce=reduce: reduce(classify(m, b))[None])
 
 
 def test_random_numbers_that_only_change_rounding_do_not_hide_the_dependence():

@@ -54,9 +54,11 @@ def check_losses(losses: object, examples: int) -> Tensor:
     """Return the losses, checked to be one per example, (B,)."""
     if not isinstance(losses, Tensor) or losses.shape != (examples,):
         found = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else f"a {type(losses).__name__}"
+        several = isinstance(losses, dict | tuple | list)
         raise InvalidArgumentError(
             "loss_fn(model, batch)", found, f"one loss per example, a tensor of shape (B,), here ({examples},)",
-            "Use reduction='none', and average over an example's own positions only, not over examples.",
+            "Return the sum of an example's losses." if several
+            else "Use reduction='none', and average over an example's own positions only, not over examples.",
         )  # fmt: skip
     return losses
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import seed_generators
-from privet.errors import UnsupportedModelError
+from privet.errors import PrivetWarning, UnsupportedModelError
+from privet.gradients.core.examples import Examples
 from privet.gradients.core.patches import force_eager
 from privet.gradients.core.randomness import Draw, Draws
 from privet.gradients.methods.calls import GuardedCalls
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import swap_values
+from privet.gradients.probe.synthetic_batch import is_joinable, join_examples
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 _LOOSE = 3e-2
@@ -39,6 +42,14 @@ class _ConstantDraw(Draw):
 
 
 class _ConstantCalls(GuardedCalls):
+    low_precision = False  # whether anything was computed in less than float32
+
+    def call(self, *arguments: Any) -> Any:
+        found = super().call(*arguments)
+        if isinstance(found, Tensor) and found.is_floating_point() and found.element_size() < 4:
+            self.low_precision = True
+        return found
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.randperm:  # not the identity, so that mixing of examples is detected
             return torch.arange(args[0]).flip(0)
@@ -64,7 +75,9 @@ def compute_losses(program: Program, batch: Any, seed: int = 0) -> Tensor:
     seed_generators(seed)
     steady = _ConstantCalls(program.guard, _ConstantDraw())
     with torch.no_grad(), force_eager(), disable_inner_dropout(program.model), program.guard.isolate(), steady:
-        return program.loss_fn(program.model, batch).detach()
+        losses = program.loss_fn(program.model, batch).detach()
+    program.low_precision |= steady.low_precision
+    return losses
 
 
 def losses_differ(program: Program, batches: Sequence[Any], joined: Any, *, reordered: bool = False) -> bool:
@@ -99,8 +112,7 @@ def _differ_at(program: Program, values: dict[str, Tensor], batches: Sequence[An
             reduced = together.numel() == 1 < alone.numel()
             if not (reduced or together.shape == alone.shape) or not together.is_floating_point():
                 return False
-            low = _computes_in_low_precision(program.model, together.dtype)
-            tolerance = _LOOSE if low else _TOLERANCE.get(together.dtype, _LOOSE)
+            tolerance = _LOOSE if program.low_precision else _TOLERANCE.get(together.dtype, _LOOSE)
             expected = [alone.mean(), alone.sum()] if reduced else [alone]
             pairs = [(together.reshape(each.shape), each) for each in expected]
             if reordered:
@@ -121,19 +133,23 @@ def _agree(one: Tensor, other: Tensor, tolerance: float) -> bool:
     return torch.allclose(one.double(), other.double(), rtol=tolerance, atol=size, equal_nan=True)
 
 
-def _computes_in_low_precision(model: nn.Module, result: torch.dtype) -> bool:
-    """Return whether losses may be rounded to less than float32 on their way, whatever the precision of the result."""
-    kinds = {result, *(tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())}
-    return any(torch.finfo(kind).bits < 32 for kind in kinds) or torch.is_autocast_enabled("cpu")
-
-
 def clone_batch(batch: Any) -> Any:
     """Return a batch with copies of its tensors."""
     return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
 
 
-def refuse_in_batch_loss(program: Program, alone: Sequence[Any], joined: Any) -> None:
-    """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss."""
+def refuse_in_batch_loss(program: Program, examples: Examples) -> None:
+    """Compute `refuse_mixed_losses` for examples that can be joined to a batch."""
+    if examples.count > 1 and is_joinable(examples):
+        same = examples.share_constants()
+        refuse_mixed_losses(program, [same.get(position) for position in range(same.count)], join_examples(same))
+
+
+def refuse_mixed_losses(program: Program, alone: Sequence[Any], joined: Any) -> None:
+    """Refuse a loss that compares or mixes the examples of a batch: computed for one example at a time, it is another loss.
+
+    Warn of one that is the mean or the sum of the examples' losses, which is taken apart.
+    """
     if losses_differ(program, alone, joined):
         raise UnsupportedModelError(
             "the loss of an example changes with its neighbours in the batch (for example a contrastive loss, mixup, load "
@@ -143,3 +159,13 @@ def refuse_in_batch_loss(program: Program, alone: Sequence[Any], joined: Any) ->
             "batch of one, such as words[0], looks the same: keep the batch dimension (flatten(0, 1), torch.vmap), "
             "or leave the check out with reading=privet.Reading(probe=False), which the statement then says"
         )
+    try:
+        together = compute_losses(program, clone_batch(joined))
+    except Exception:  # a program for one example only
+        return
+    if together.numel() == 1 < len(alone):
+        warnings.warn(
+            "the loss of a batch is one number, the mean or the sum of its examples' losses. Privet computes each example's loss "
+            "alone, clips its gradient, and averages as the plan says. Return one loss per example: reduction='none'",
+            PrivetWarning, stacklevel=2,
+        )  # fmt: skip

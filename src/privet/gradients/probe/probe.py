@@ -12,7 +12,6 @@ import gc
 import inspect
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -33,14 +32,15 @@ from privet.gradients.probe.joint import disable_inner_dropout, move_parameters,
 from privet.gradients.probe.restored import warn_of_restored
 from privet.gradients.probe.sketch import sketch
 from privet.gradients.probe.slow import warn_of_groups, warn_of_loop
-from privet.gradients.probe.synthetic_batch import KINDS, common_objects, is_joinable, join_examples, make_synthetic
+from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
 _EXAMPLES = 3
 # Relative to the norm of an example's gradient, by the precision of the parameters.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
-# For models that compute in lower precision; for norms, which may be too large but not too small.
-_LOOSE, _NORM = 3e-2, 1e-3
+# For models that compute in lower precision: bfloat16 has 8 bits. For norms, which may be too large but not too small.
+_LOOSE, _NORM = 0.1, 1e-3
 _NEGLIGIBLE = 1e-6
+_Sketches = dict[str, Tensor]  # of the gradients of one example
 _SEEDS = 10  # with which gradients are zero before a loss is refused for it
 
 MADE_UP = "a made-up example of the real shapes"
@@ -165,15 +165,13 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
     _refuse_hopeless(alone, what)
     two = examples.select(torch.arange(min(2, examples.count), device="cpu").flip(0))
     backwards = _loop_gradients(program, two, what, quiet=quiet)[::-1]
-    if not all(_is_close(one.gradients, other.gradients) for one, other in zip(alone, backwards, strict=False)):
+    if not all(_is_close(one, other) for one, other in zip(alone, backwards, strict=False)):
         raise UnsupportedModelError(
             "an example's gradient depends on which examples came before it: the model or loss keeps Python state between calls "
             "(in a global, a closure or an object); keep no state from one call to the next"
         )
-    if examples.count > 1 and is_joinable(examples):
-        same = examples.share_constants()
-        refuse_in_batch_loss(program, [same.get(position) for position in range(same.count)], join_examples(same))
-    if not any(each.norm for each in alone):
+    refuse_in_batch_loss(program, examples)
+    if not any(map(_norm, alone)):
         # By chance, dropout may leave nothing, and the first parameters may be where the loss is least.
         with swap_values(program.parameters, move_parameters(program)):
             _refuse_zero([x for seed in range(_SEEDS) for x in _loop_gradients(program, examples, what, seed, quiet=quiet)], what)
@@ -186,24 +184,14 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
     return method
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """Sketches of an example's gradients of the parameters that it uses, and the norm of the gradients, by the loop."""
-
-    gradients: dict[str, Tensor]
-    norm: float
-
-    @classmethod
-    def of(cls, tape: Tape) -> _Alone:
-        found = {name: grad.materialize() for name, grad in tape.grads.items()}
-        squares = sum(float(squared_norms(grad)) for grad in found.values())
-        return cls({name: sketch(grad) for name, grad in found.items()}, squares**0.5)
+def _sketch_alone(tape: Tape) -> _Sketches:
+    return {name: sketch(grad.materialize()[0]) for name, grad in tape.grads.items()}
 
 
-def _loop_gradients(program: Program, examples: Examples, what: str, seed: int = 0, *, quiet: bool) -> list[_Alone]:
-    """Return every example's gradients, computed with the same random seed."""
+def _loop_gradients(program: Program, examples: Examples, what: str, seed: int = 0, *, quiet: bool) -> list[_Sketches]:
+    """Return sketches of every example's gradients of the used parameters, computed with the same random seed."""
     try:
-        return [_Alone.of(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
+        return [_sketch_alone(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
     except PrivetError:
         raise
     except Exception as error:
@@ -281,13 +269,13 @@ def refuse_survivors(older: list[Tensor]) -> None:
         )
 
 
-def _refuse_hopeless(alone: list[_Alone], what: str) -> None:
-    if not any(each.gradients for each in alone):
+def _refuse_hopeless(alone: list[_Sketches], what: str) -> None:
+    if not any(alone):
         raise UnsupportedModelError(
             "the loss depends on no trainable parameter, so training would only add noise; look for detach(), no_grad() or a "
             "conversion to integers between the parameters and the loss, or for a checkpoint without use_reentrant=False"
         )
-    for name, value in (pair for each in alone for pair in each.gradients.items()):
+    for name, value in (pair for each in alone for pair in each.items()):
         if not bool(value.isfinite().all()):
             raise _UnsuitableInputError(
                 f"the gradient of {name!r} is not finite on {what}, so the model cannot be checked; clamp the arguments of "
@@ -295,8 +283,8 @@ def _refuse_hopeless(alone: list[_Alone], what: str) -> None:
             )
 
 
-def _refuse_zero(alone: list[_Alone], what: str) -> None:
-    if not any(each.norm for each in alone):
+def _refuse_zero(alone: list[_Sketches], what: str) -> None:
+    if not any(map(_norm, alone)):
         raise _UnsuitableInputError(
             f"the gradient of each example's loss is zero on {what}, so training would only add noise; look for cross_entropy of "
             f"one class, a mask or a weight of zero, and a loss that compares an example with itself. {_FIX}"
@@ -316,7 +304,7 @@ def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: 
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _find_problem(program: Program, examples: Examples, alone: list[_Alone], older: list[Tensor], *, quiet: bool) -> str:
+def _find_problem(program: Program, examples: Examples, alone: list[_Sketches], older: list[Tensor], *, quiet: bool) -> str:
     """Return why passes over several examples do not give the loop's gradients and norms, with the same random numbers, or ""."""
     passes = Passes(program, draw_torch_seed, explain=not quiet)
     try:
@@ -336,20 +324,20 @@ def _find_problem(program: Program, examples: Examples, alone: list[_Alone], old
     return ""
 
 
-def _repeat(program: Program, examples: Examples, draws: Draws) -> Iterator[_Alone]:
+def _repeat(program: Program, examples: Examples, draws: Draws) -> Iterator[_Sketches]:
     """Yield every example's gradients by the loop, with the random numbers of a pass."""
     for position in range(examples.count):
         where = torch.tensor([position], device="cpu")
-        yield _Alone.of(differentiate(program, examples.select(where), draws.restart(where), 0))
+        yield _sketch_alone(differentiate(program, examples.select(where), draws.restart(where), 0))
 
 
-def _matches_loop(program: Program, tape: Tape, expected: Iterable[_Alone]) -> bool:
-    groups, loose = (tuple(program.parameters),), program.low_precision
+def _matches_loop(program: Program, tape: Tape, expected: Iterable[_Sketches]) -> bool:
+    groups = (tuple(program.parameters),)
     norms = tape.group_norms(groups)[0]
     for norm, row, alone in zip(norms, torch.eye(tape.examples, device=norms.device), expected, strict=True):
         sums = tape.weighted_sum(groups, row[None])  # an example's gradient, by the way that the sum of a step takes
+        exact = float(sum(squared_norms(sums[name][None]) for name in tape.grads) ** 0.5)
         found = {name: sketch(sums.pop(name)) for name in tape.grads}
-        least = (1 - (_LOOSE if loose else _NORM)) * alone.norm - _NEGLIGIBLE
-        if float(norm) < least or not _is_close(found, alone.gradients, loose=loose):
+        if float(norm) < (1 - _NORM) * exact - _NEGLIGIBLE or not _is_close(found, alone, loose=program.low_precision):
             return False
     return True
