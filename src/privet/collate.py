@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from privet._utils.randomness import preserve_generators, seed_generators
 from privet.errors import InvalidArgumentError, UnsupportedModelError, count, real
 from privet.gradients.core.examples import is_stackable
 
@@ -314,3 +315,87 @@ def _rebuild(batch: Any, parts: list[Any], named: bool = True) -> Any:
     if isinstance(batch, tuple):
         return type(batch)(*parts) if named and hasattr(batch, "_fields") else tuple(parts)
     return parts
+
+
+# Collate functions: each is called for one item at a time, so mixing has no effect, and memory would couple examples.
+
+
+def first_dimensions(batch: Any) -> set[int]:
+    """Return the first dimensions of a batch's tensors: several for ids with offsets, and for the parts of graphs."""
+    return {len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
+
+
+def check_collate(collate: Collate | None, items: Sequence[Any]) -> None:
+    """Refuse a collate function that mixes made-up items, or keeps state between calls."""
+    if collate is not None and couples(collate, items):
+        raise UnsupportedModelError(
+            "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
+            "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
+        )
+    if collate is not None and remembers(collate, items):
+        raise UnsupportedModelError(
+            "collate keeps state between calls: a made-up item became something else when it was collated again, so one "
+            "example could change another. Draw random numbers from the global generators of torch, NumPy or Python, which "
+            "Privet seeds for every example, and keep nothing of an item"
+        )
+
+
+def couples(collate: Collate, items: Sequence[Any]) -> bool:
+    """Return whether a batch of made-up items of one shape differs from its items, collated one by one.
+
+    False for a function that draws random numbers, or that fails for items of one shape, because that cannot be told.
+    """
+    with preserve_generators():
+        try:
+            alone = [_call(collate, [item], 0) for item in items]
+            if not all(_same(one, _call(collate, [item], 1)) for one, item in zip(alone, items, strict=True)):
+                return False
+            # In both orders: a function that sorts leaves one of them as it is.
+            orders = (list(items), alone), (list(items)[::-1], alone[::-1])
+            return not all(_holds(_call(collate, some, 0), rows) for some, rows in orders)
+        except Exception:
+            return False
+
+
+def _holds(batch: Any, rows: Sequence[Any]) -> bool:
+    """Return whether a batch holds the joined tensors of its batches of one, or the first one's; true if unknown.
+
+    Integers that a function without a common first dimension makes may be offsets, or numbers of nodes.
+    """
+    joins = len(first_dimensions(rows[0])) > 1
+    found, *others = [dict(pytree.tree_flatten_with_path(each)[0]) for each in (batch, *rows)]
+    for path, leaf in found.items():
+        parts: list[Any] = [other.get(path) for other in others]
+        if isinstance(leaf, Tensor) and all(isinstance(part, Tensor) for part in parts):
+            expected = parts[0] if leaf.shape == parts[0].shape else torch.cat(parts)
+            if leaf.shape == expected.shape and not (joins and not leaf.is_floating_point()) and not _same(leaf, expected):
+                return False
+    return True
+
+
+def remembers(collate: Collate, items: Sequence[Any]) -> bool:
+    """Return whether made-up items differ when they are collated again, alone, in another order and with equal random numbers."""
+    with preserve_generators():
+        try:
+            first = [_call(collate, [item], 0) for item in items]
+            again = [_call(collate, [item], 0) for item in reversed(items)]
+            return not all(map(_same, first, reversed(again)))
+        except Exception:
+            return False
+
+
+def _call(collate: Collate, items: Sequence[Any], seed: int) -> Any:
+    seed_generators(seed)
+    copied = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, list(items))
+    return copy_batch(collate(copied))
+
+
+def _same(one: Any, other: Any) -> bool:
+    (leaves, tree), (others, other_tree) = pytree.tree_flatten(one), pytree.tree_flatten(other)
+    return tree == other_tree and all(
+        isinstance(b, Tensor)
+        and a.shape == b.shape
+        and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True)
+        for a, b in zip(leaves, others, strict=True)
+        if isinstance(a, Tensor)
+    )

@@ -10,9 +10,10 @@ from torch.utils.data import Dataset, TensorDataset
 
 import privet
 from one_layer import D, N, Probe, linear_loss, plan, setup
+from privet.collate import couples, remembers
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.training import preflight
-from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ, couples, remembers
+from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ
 from rounding import assert_equal_up_to_rounding
 
 READ = SHAPES_WERE_READ.format(unit="example")

@@ -8,13 +8,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
-from privet._utils.randomness import preserve_generators, seed_generators
+from privet._utils.randomness import preserve_generators
 from privet.accounting.privacy_unit import find_unit
-from privet.collate import Collate, Padded, collate_one, copy_batch, find_floats
+from privet.collate import Padded, check_collate, collate_one, copy_batch, find_floats, first_dimensions
 from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, PrivetWarning, UnsupportedModelError, raise_interrupt
 from privet.gradients.core.examples import Examples, signature, split_batch, split_rows, stack
 from privet.gradients.core.losses import LossFunction
@@ -97,7 +95,7 @@ class Preflight:
         if self.probe_batch is not None:
             batch = copy_batch(self.probe_batch)
             rows = split_rows(batch)
-            if rows is None and collate is not None and len(_first_dimensions(batch)) != 1:
+            if rows is None and collate is not None and len(first_dimensions(batch)) != 1:
                 self._refuse_several(batch)
                 return [[stack([batch] * _FEW)]]
             return [[split_batch(batch)] if rows is None else [group.examples for group in group_examples(rows)]]
@@ -114,7 +112,7 @@ class Preflight:
                     made = []
             if made and not all(is_joinable(group.examples) for group in groups):
                 return self._collate_made(made)
-            _check_collate(collate, made[0] if made else [])
+            check_collate(collate, made[0] if made else [])
         return [[group.examples for group in groups]]
 
     def _refuse_several(self, batch: Any) -> None:
@@ -131,11 +129,11 @@ class Preflight:
         """Return inputs that collate makes of made-up items, for each attempt of which it can."""
         collate, found, failures = self.rows.collate, [], []
         for made in attempts:
-            _check_collate(collate, made)
+            check_collate(collate, made)
             with preserve_generators():
                 try:
                     rows = [collate_one(item, collate, self.rows.floats) for item in made]
-                    if collate is not None and len(_first_dimensions(rows[0])) > 1:
+                    if collate is not None and len(first_dimensions(rows[0])) > 1:
                         joined = copy_batch(collate(made))
                         self._joined += [(rows, joined)] if signature(joined) != signature(rows[0]) else []
                 except Exception as error:
@@ -187,92 +185,8 @@ def _make_items(item: Any, *, public: bool = False) -> list[list[Any]]:
     return [make_synthetic_items(item, _FEW, kind, public=public) for kind in range(len(KINDS))]
 
 
-def _first_dimensions(batch: Any) -> set[int]:
-    """Return the first dimensions of a batch's tensors: several for ids with offsets, and for the parts of graphs."""
-    return {len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()}
-
-
 def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:
     modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
     compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
     if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
         warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
-
-
-# Collate functions: each is called for one item at a time, so mixing has no effect, and memory would couple examples.
-
-
-def _check_collate(collate: Collate | None, items: Sequence[Any]) -> None:
-    """Refuse a collate function that mixes made-up items, or keeps state between calls."""
-    if collate is not None and couples(collate, items):
-        raise UnsupportedModelError(
-            "collate computes with several examples at once (mixup, standardising or sorting, say): what an example becomes "
-            "would depend on others. It is called for one example at a time, collate([item]): compute on each item by itself"
-        )
-    if collate is not None and remembers(collate, items):
-        raise UnsupportedModelError(
-            "collate keeps state between calls: a made-up item became something else when it was collated again, so one "
-            "example could change another. Draw random numbers from the global generators of torch, NumPy or Python, which "
-            "Privet seeds for every example, and keep nothing of an item"
-        )
-
-
-def couples(collate: Collate, items: Sequence[Any]) -> bool:
-    """Return whether a batch of made-up items of one shape differs from its items, collated one by one.
-
-    False for a function that draws random numbers, or that fails for items of one shape, because that cannot be told.
-    """
-    with preserve_generators():
-        try:
-            alone = [_call(collate, [item], 0) for item in items]
-            if not all(_same(one, _call(collate, [item], 1)) for one, item in zip(alone, items, strict=True)):
-                return False
-            # In both orders: a function that sorts leaves one of them as it is.
-            orders = (list(items), alone), (list(items)[::-1], alone[::-1])
-            return not all(_holds(_call(collate, some, 0), rows) for some, rows in orders)
-        except Exception:
-            return False
-
-
-def _holds(batch: Any, rows: Sequence[Any]) -> bool:
-    """Return whether a batch holds the joined tensors of its batches of one, or the first one's; true if unknown.
-
-    Integers that a function without a common first dimension makes may be offsets, or numbers of nodes.
-    """
-    joins = len(_first_dimensions(rows[0])) > 1
-    found, *others = [dict(pytree.tree_flatten_with_path(each)[0]) for each in (batch, *rows)]
-    for path, leaf in found.items():
-        parts: list[Any] = [other.get(path) for other in others]
-        if isinstance(leaf, Tensor) and all(isinstance(part, Tensor) for part in parts):
-            expected = parts[0] if leaf.shape == parts[0].shape else torch.cat(parts)
-            if leaf.shape == expected.shape and not (joins and not leaf.is_floating_point()) and not _same(leaf, expected):
-                return False
-    return True
-
-
-def remembers(collate: Collate, items: Sequence[Any]) -> bool:
-    """Return whether made-up items differ when they are collated again, alone, in another order and with equal random numbers."""
-    with preserve_generators():
-        try:
-            first = [_call(collate, [item], 0) for item in items]
-            again = [_call(collate, [item], 0) for item in reversed(items)]
-            return not all(map(_same, first, reversed(again)))
-        except Exception:
-            return False
-
-
-def _call(collate: Collate, items: Sequence[Any], seed: int) -> Any:
-    seed_generators(seed)
-    copied = pytree.tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, list(items))
-    return copy_batch(collate(copied))
-
-
-def _same(one: Any, other: Any) -> bool:
-    (leaves, tree), (others, other_tree) = pytree.tree_flatten(one), pytree.tree_flatten(other)
-    return tree == other_tree and all(
-        isinstance(b, Tensor)
-        and a.shape == b.shape
-        and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-6, equal_nan=True)
-        for a, b in zip(leaves, others, strict=True)
-        if isinstance(a, Tensor)
-    )

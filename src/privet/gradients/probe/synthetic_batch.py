@@ -159,7 +159,8 @@ def _cannot_make_up(value: object) -> UnsupportedModelError:
 
 def is_joinable(examples: Examples) -> bool:
     """Return whether each example's tensors are a batch of one, so that examples can be joined to a larger batch."""
-    return all(not own or leaf.shape[1:2] == (1,) for leaf, own in zip(examples.leaves, examples.own, strict=True))
+    rows = [leaf for leaf, own in zip(examples.leaves, examples.own, strict=True) if own]
+    return bool(rows) and all(leaf.shape[1:2] == (1,) for leaf in rows)
 
 
 def join_examples(examples: Examples) -> Any:
