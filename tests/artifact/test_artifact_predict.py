@@ -1,5 +1,8 @@
 """A loaded model answers in the terms of its target, and refuses rows that do not fit, with the reasons."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +10,10 @@ from model_folders import CLASSES, GUARANTEE, make
 
 import privet
 from privet.artifact import MisfitError
+from privet.artifact.predictor import list_columns
 from privet.data.preprocessing import Unchanged
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.tables import read_frame
+from privet.tables import Identifier, UserId, read_frame
 
 ROWS = {
     "note": ["likes tea", None, "tea"], "age": [25, 40, None], "work": ["state", "?", "private"], "member": ["yes", "no", "1"],
@@ -53,25 +57,45 @@ def test_schema_and_guarantee_come_along(table_model):
     assert not model.module.training
 
 
-def test_every_row_that_does_not_fit_is_named_with_column_value_and_reason(table_model):
-    rows = ROWS | {"age": [25, 140, "old"], "work": ["circus", "state", "state"]}
+def test_rows_that_do_not_fit_are_counted_by_column_after_the_fix_and_named_on_request(table_model):
+    rows = ROWS | {"age": [25, 140, "old"], "work": ["circus", "state", "circus"]}
     with pytest.raises(MisfitError) as refused:
         privet.load(table_model).predict(rows)
-    found = refused.value.found
-    assert (found.number, found.rows) == (3, 3)
-    assert [one.partition(":")[0] for one in found.first] == [
-        "row 1, column 'work'",
-        "row 2, column 'age'",
-        "row 3, column 'age'",
-    ]
-    assert "row 2, column 'age': '140' is not a number from 17 to 90" in str(refused.value)
-    assert "'circus' is not one of the 2 values" in str(refused.value)
+    found, message = refused.value.found, str(refused.value)
+    assert (found.number, found.rows) == (3, 2)
+    assert found.first == (
+        "row 1, column 'work': 'circus' is not one of the 2 values",
+        "row 3, column 'age': 'old' is not a number from 17 to 90",
+        "row 3, column 'work': 'circus' is not one of the 2 values",
+    )
+    assert message.startswith("Correct the rows, or encode them as in training")
+    assert "column 'work': 2 of 3 cells, such as in row 1: 'circus' is not one of the 2 values" in message
+    assert all(place in str(MisfitError(found, "", verbose=True)) for place in found.first)
+
+
+def test_a_number_beyond_its_bounds_is_encoded_as_in_training_and_counted(table_model):
+    model = privet.load(table_model)
+    found = model.answer(ROWS | {"age": [25, 140, -math.inf]})
+    assert np.array_equal(found.probabilities, model.predict_proba(ROWS | {"age": [25, 90, 17]}))
+    assert (found.misfits.number, found.misfits.columns[0].partition(",")[0]) == (2, "column 'age': 2 of 3 cells")
+
+
+def test_identifiers_and_users_of_the_rows_stand_beside_their_predictions(table_model):
+    model = privet.load(table_model)
+    columns = {**dict(model.schema.columns), "id": Identifier(), "who": UserId()}
+    schema = replace(model.schema, columns=tuple(columns.items()))
+    model = replace(model, description=replace(model.description, schema=schema))
+    found = model.answer(ROWS | {"id": ["007", None, "x"]})
+    assert found.identifiers == {"id": ["007", "", "x"]}
+    assert [*list_columns(found, model.description)][:3] == ["row", "id", "predicted income"]
+    assert model.answer(ROWS | {"who": np.array([3, 4, 5])}).identifiers == {"who": [3, 4, 5]}
 
 
 def test_the_first_twenty_places_are_named_and_all_are_counted(table_model):
-    rows = {name: [cells[0]] * 500 for name, cells in ROWS.items()} | {"age": [1000] * 500, "work": ["circus"] * 500}
-    with pytest.raises(MisfitError, match=r"500 rows do not fit.*and 980 more") as refused:
+    rows = {name: [cells[0]] * 500 for name, cells in ROWS.items()} | {"age": ["old"] * 500, "work": ["circus"] * 500}
+    with pytest.raises(MisfitError, match="500 rows do not fit") as refused:
         privet.load(table_model).predict(rows)
+    assert "and 980 more" in str(MisfitError(refused.value.found, "", verbose=True))
     assert len(refused.value.found.first) == 20
     assert refused.value.found.number == 1000
 
@@ -87,7 +111,7 @@ def test_misfits_become_what_the_schema_says_if_that_is_asked_for(table_model):
 
 def test_a_row_without_any_cell_is_refused(table_model, tmp_path):
     (tmp_path / "rows.csv").write_text("age,work,member,note\n25,state,yes,tea\n30,state,yes\n", encoding="utf-8")
-    with pytest.raises(MisfitError, match="1 row does not fit the model: row 2: it has no values, or another number of cells"):
+    with pytest.raises(MisfitError, match="1 row does not fit the model: 1 of 2 rows, such as row 2: it has no values"):
         privet.load(table_model).predict(tmp_path / "rows.csv")
 
 

@@ -174,10 +174,10 @@ def test_a_file_is_replaced_only_on_request_and_never_the_one_that_is_read(runs,
 @pytest.mark.parametrize(("table", "message"), [
     (
         "age,work\n20,state\n140,circus\n",
-        "1 row does not fit the model: row 2, column 'age': '140' is not a number from",
+        "error: Correct the rows, or encode them as in training with --misfits as-schema; --verbose lists them. 1 row does",
     ),
     ("age\n20\n", "no column 'work'"),
-    ("age,work\n20,state\n20\n", "row 2: it has no values"),
+    ("age,work\n20,state\n20\n", "such as row 2: it has no values"),
     ("", "people"),
     ("age,work\n", "row"),
 ], ids=str)  # fmt: skip
@@ -193,10 +193,11 @@ def test_rows_that_do_not_fit_end_in_one_line_and_nothing_is_written(runs, tmp_p
 def test_misfits_become_what_the_schema_says_on_request(runs, tmp_path, capsys):
     (tmp_path / "old.csv").write_text("age,work\n140,circus\n", encoding="utf-8")
     (tmp_path / "fit.csv").write_text("age,work\n90,\n", encoding="utf-8")
-    for name, *more in (("old", "--misfits", "as-schema"), ("fit",)):
+    for name, *more in (("old", "--misfits", "as-schema", "--verbose"), ("fit",)):
         words = ("predict", runs / "people", "--data", tmp_path / f"{name}.csv", "--out", tmp_path / f"{name}.out.csv", *more)
         assert run(*words) == 0
-    assert "Values that did not fit, and became what the schema says: 2" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Values that did not fit, and became what the schema says: 2\nrow 1, column 'age': '140' is not a number" in out
     assert (tmp_path / "old.out.csv").read_bytes() == (tmp_path / "fit.out.csv").read_bytes()
 
 

@@ -57,6 +57,19 @@ def test_a_draft_from_a_public_sample_trains_without_a_hand(capsys, table):
     assert succeed(capsys, "train", *options, *QUICK)["steps"] == 3
 
 
+@pytest.mark.parametrize("verb", ["train", "fit"])
+def test_training_on_a_table_says_how_to_count_what_does_not_fit_whatever_the_rows_are(capsys, table, schema, verb):
+    notes = []
+    for name, text in (("fits", ROWS), ("nothing fits", ROWS.replace(",no", ",No").replace(",yes", ",Yes"))):
+        table.write_text(text)
+        options = ["--data", table, "--schema", schema, "--out", table.parent / name, "--epsilon", 8, "--delta", "1e-4"]
+        code, _, note = ask(capsys, verb, *options, *(["--steps", 3, "--quiet"] if verb == "train" else []))
+        assert code == 0
+        notes.append(note)
+    assert f"Count what does not fit: privet schema check {table} --schema {schema}" in notes[0]
+    assert notes[0] == notes[1]
+
+
 def test_a_run_keeps_its_schema_in_plan_statement_and_folder(capsys, table, schema):
     run = table.parent / "run"
     succeed(capsys, "train", "--data", table, "--schema", schema, "--out", run, *QUICK)
@@ -96,6 +109,10 @@ def test_a_check_counts_for_the_owner_and_changes_nothing(capsys, table, schema)
     found = succeed(capsys, "schema", "check", table, "--schema", schema)
     assert found["columns"]["job"] == {"missing": 40, "unfit": 0}
     assert (found["rows"], found["features"], found["rows_without_target"]) == (120, 3, 0)
+    assert "'a'" not in out
+    table.write_text(table.read_text().replace(",a,", ",A,"))
+    assert "job, one of the 2 values: 'A' (40)" in told(capsys, "schema", "check", table, "--schema", schema, "--show")
+    assert succeed(capsys, "schema", "check", table, "--schema", schema, "--show")["examples"] == {"job": {"A": 40}}
     assert schema.read_bytes() == before
     assert sorted(path.name for path in table.parent.iterdir()) == ["people.csv", "people.toml"]
 
@@ -107,7 +124,8 @@ UNFIT = {
     "no rows": ("people.csv", b"age,job,id,rich\n", "at least one row"),
     "another format": ("people.parquet", ROWS.encode(), "a readable .parquet file"),
     "half a file": ("people.csv.gz", gzip.compress(ROWS.encode())[:50], "a readable table of delimited text"),
-    "an unknown ending": ("people.xlsx", b"", "--data is"),
+    "an unknown ending": ("people.txt", b"", "--data is"),
+    "a spreadsheet": ("people.xlsx", b"", "Save the sheet as CSV"),
     "no file": ("absent.csv", None, "No such file"),
 }
 

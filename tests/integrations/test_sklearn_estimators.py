@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from privet import Budget, tables
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetWarning
 from privet.integrations.sklearn import PrivateClassifier, PrivateRegressor, PublicScaler
-from privet.integrations.sklearn.public_facts import read_rows
+from privet.integrations.sklearn.public_facts import declare_numbers, read_rows
 from privet.plan import Plan
 from privet.tables.cells import UNDECLARED, to_words
 from privet.tuning.defaults import choose_defaults
@@ -391,11 +391,47 @@ def test_frames_are_read_by_name_and_a_schema_reads_categories():
     assert prepared.schema.feature_names == ("age", "job", "id")
 
 
+@pytest.mark.parametrize(("bounds", "expected"), [
+    ((0, 9), [(0, 9), (0, 9), (0, 9)]),
+    (([0, 1, 2], 9), [(0, 9), (1, 9), (2, 9)]),
+    (np.array([[0, 1, 2], [7, 8, 9]]), [(0, 7), (1, 8), (2, 9)]),
+    ([(0, 7), (1, 8), (2, 9)], [(0, 7), (1, 8), (2, 9)]),
+    (((0, 7), (1, 8), (2, 9)), [(0, 7), (1, 8), (2, 9)]),
+    ([(0, 1), (2, 3)], [(0, 1), (2, 3)]),
+    (((0, 1), (2, 3)), [(0, 2), (1, 3)]),
+    (((0, 20), (0, 2)), [(0, 20), (0, 2)]),
+    ([0, 9], [(0, 9), (0, 9)]),
+    ([(0, 9)], [(0, 9)]),
+], ids=str)  # fmt: skip
+def test_bounds_are_one_pair_or_one_for_each_feature(bounds, expected):
+    names = [f"x{place}" for place in range(len(expected))]
+    found = declare_numbers("feature_bounds", names, bounds)
+    assert [(column.lower, column.upper) for column in found] == expected
+
+
+@pytest.mark.parametrize(("bounds", "message"), [
+    ([(0, 7), (1, 8)], r"is \[\(0, 7\), \(1, 8\)\]; it must be .*a list of one \(low, high\) per feature.*for 3 features"),
+    ([(0, 7), (8, 1), (2, 9)], r"of 'x1' is \(8.0, 1.0\); it must be two finite numbers, the lower one first"),
+    ([(0, 1)] * 50, "is '50 entries'; it must be .*for 3 features"),
+    ([(0, 1, 2)] * 3, "is .*for 3 features"),
+])  # fmt: skip
+def test_wrong_bounds_are_shown(bounds, message):
+    with pytest.raises(InvalidArgumentError, match=f"^feature_bounds {message}"):
+        declare_numbers("feature_bounds", ["x0", "x1", "x2"], bounds)
+
+
+def test_the_path_of_a_schema_stands_for_it(tmp_path):
+    schema = tables.Schema((("x0", tables.Number(0, 1)),), "y", tables.Classification(("no", "yes")))
+    (tmp_path / "own.toml").write_text(schema.to_toml(), encoding="utf-8")
+    estimator = classifier(schema=str(tmp_path / "own.toml"), classes=None, feature_bounds=None)
+    assert estimator.prepare(*rows()).schema == schema
+
+
 @pytest.mark.parametrize("setting", [{"feature_bounds": (0, 1)}, {"classes": ["no", "yes"]}, {"schema": "file.toml"}])
 def test_a_schema_takes_the_place_of_bounds_and_classes(setting):
     schema = tables.Schema((("x0", tables.Number(0, 1)),), "y", tables.Classification(("no", "yes")))
     estimator = classifier(**{"schema": schema, "classes": None, "feature_bounds": None, **setting})
-    with pytest.raises(InvalidArgumentError, match=rf"^{next(iter(setting))} is "):
+    with pytest.raises(InvalidArgumentError, match=rf"^{next(iter(setting))} "):
         estimator.fit(*rows())
 
 

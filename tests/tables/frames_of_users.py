@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from privet.tables import Boolean, Category, Classification, Ignore, Number, Regression, Schema, Text, UserId
+from privet.tables import Boolean, Category, Classification, Date, Identifier, Ignore, Number, Regression, Schema, Text, UserId
 
 # Text as it occurs in cells: no surrogates, which no file in UTF-8 holds.
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
@@ -12,6 +12,7 @@ BOUNDS = st.tuples(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9)).filter(lambda end
 # What is most likely to upset a reader of numbers, values or words.
 CELLS = st.one_of(
     st.none(), WORDS, st.integers(-(2**70), 2**70), st.floats(), st.booleans(),
+    st.sampled_from(["2020-02-29", "20200230", "01.02.1999"]),
     st.sampled_from(["", "?", "nan", "inf", "-inf", "1e400", "0x10", "1_0", "١", "\x00", "true", "½", "9" * 5000]),
 )  # fmt: skip
 
@@ -37,6 +38,7 @@ COLUMNS = st.one_of(
     st.sampled_from(["neutral", "indicator", "true", "false"]).map(lambda missing: Boolean(missing=missing)),
     st.just(Boolean(true=("Male",), false=("Female",))),
     st.integers(1, 20).map(Text),
+    st.sampled_from(["", "%d.%m.%Y", "%y%m%d"]).map(lambda form: Date("1970-01-01", "2060-12-31", form)),
 )
 
 
@@ -52,7 +54,7 @@ def tasks(draw):
 @st.composite
 def schemas(draw):
     names = draw(st.lists(NAMES, min_size=2, max_size=5, unique=True))
-    kinds = [draw(COLUMNS), *(draw(st.one_of(COLUMNS, st.just(Ignore()))) for _ in names[2:])]
+    kinds = [draw(COLUMNS), *(draw(st.one_of(COLUMNS, st.sampled_from([Ignore(), Identifier()]))) for _ in names[2:])]
     if len(kinds) > 1 and draw(st.booleans()):
         kinds[-1] = UserId()
     missing = draw(st.sampled_from([("", "?", "NA"), ("", "-9"), ()]))

@@ -1,3 +1,4 @@
+import datetime
 import math
 
 import numpy as np
@@ -7,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet.errors import InvalidArgumentError
-from privet.tables import Boolean, Category, Classification, Number, Regression, Text
+from privet.tables import Boolean, Category, Classification, Date, Number, Regression, Text
 from privet.tables.cells import mark_missing, match, plain, spellings, to_cells, to_words
-from privet.tables.columns import FITS, MISSING, UNFIT
+from privet.tables.columns import BEYOND, FITS, MISSING, UNFIT
 
 
 def encoded(column, *cells):
@@ -19,7 +20,7 @@ def encoded(column, *cells):
 def test_bounds_become_minus_one_and_one():
     column = Number(10, 20)
     assert encoded(column, "10", "15", "20", "9", "1e9", "-inf", None, "ten") == [[-1], [0], [1], [-1], [1], [-1], [0], [0]]
-    assert column.status(to_cells(["10", "9", None, "ten", "nan"])).tolist() == [FITS, UNFIT, MISSING, UNFIT, UNFIT]
+    assert column.status(to_cells(["10", "9", None, "ten", "nan"])).tolist() == [FITS, BEYOND, MISSING, UNFIT, UNFIT]
 
 
 def test_out_of_bounds_can_count_as_missing_and_missing_can_be_a_number_or_an_indicator():
@@ -58,6 +59,35 @@ def test_bounds_that_leave_no_range_are_refused(bounds):
 
 def test_the_largest_bounds_do_not_overflow():
     assert encoded(Number(-1.7e308, 1.7e308), "0", "1.7e308", "-inf") == [[0], [1], [-1]]
+
+
+def test_a_date_is_scaled_by_public_bounds_in_days_and_its_time_does_not_count():
+    column = Date("2020-01-01", "2020-01-05")
+    cells = [
+        "2020-01-01",
+        "20200102",
+        "2020-01-03 17:05:01",
+        "2020-01-05T23:59:59.999999999+02:00",
+        "1999-01-01",
+        "2.1.2020",
+        None,
+    ]
+    assert encoded(column, *cells) == [[-1], [-0.5], [0], [1], [-1], [0], [0]]
+    assert column.status(to_cells(cells)).tolist() == [FITS, FITS, FITS, FITS, BEYOND, UNFIT, MISSING]
+    assert encoded(column, datetime.date(2020, 1, 4), np.datetime64("2020-01-04T01", "ns")) == [[0.5], [0.5]]
+    declared = Date(datetime.date(2020, 1, 1), "2020-01-05", "%d/%m/%Y", outside="missing", missing="indicator")
+    assert encoded(declared, "02/01/2020", "01/02/2020", "2020-01-02", None) == [[-0.5, 0], [0, 1], [0, 1], [0, 1]]
+    assert encoded(Date("2020-01-01", "2020-01-05", missing="2020-01-02"), None) == [[-0.5]]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"lower": "x"}, {"upper": 2020}, {"upper": "2019-01-01"}, {"missing": "2019-01-01"}, {"missing": "x"}, {"outside": "x"},
+    {"format": "%d.%m"}, {"format": "%y"}, {"format": "%"}, {"format": "%Y\0"}, {"format": 1},
+], ids=str)  # fmt: skip
+def test_a_date_without_bounds_that_its_format_can_write_is_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(InvalidArgumentError, match=f"^{name} "):
+        Date(**{"lower": "2020-01-01", "upper": "2020-12-31"} | wrong)
 
 
 def test_a_category_is_one_hot_and_says_what_missing_and_unknown_become():

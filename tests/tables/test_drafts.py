@@ -11,6 +11,8 @@ from privet.tables import (
     Boolean,
     Category,
     Classification,
+    Date,
+    Identifier,
     Ignore,
     Number,
     Regression,
@@ -55,7 +57,8 @@ def test_a_draft_from_a_public_sample_needs_no_hand():
     assert kinds["smokes"] == Boolean()
     assert kinds["stars"] == Category(("1", "2", "3", "4", "5"))
     assert kinds["job"] == Boolean(true=("Private",), false=("Gov",))
-    assert kinds["rowid"] == kinds["code"] == kinds["empty"] == Ignore()
+    assert kinds["rowid"] == kinds["code"] == Identifier()
+    assert kinds["empty"] == Ignore()
     assert kinds["patient"] == UserId()
     assert kinds["review"] == Text(1024)
     found = count_misfits(read_frame(PUBLIC), schema)
@@ -136,9 +139,24 @@ def test_declared_types_narrow_a_draft_down():
     assert 'task = "regression"\nlower = "?"' in text
     assert 'n = { kind = "number", lower = "?", upper = "?" }' in text
     assert 'b = "boolean"\ns = "?"' in text
-    assert 'd = "ignore"  # Datetime has no features' in text
+    assert 'd = { kind = "date", lower = "?", upper = "?" }' in text
     assert 'c = { kind = "category", values = ["?"] }' in text
     assert 'classes = ["False", "True"]' in draft(types, "b")
+
+
+@pytest.mark.parametrize(("cells", "column"), [
+    (["1970-03-01", "1989-05-02 10:00:00", ""], Date("1968-01-01", "1991-12-31")),
+    (["31.12.1999", "01.01.2000"], Date("1999-01-01", "2000-12-31", "%d.%m.%Y")),
+    (["12/31/1999", "1/1/2000"], Date("1999-01-01", "2000-12-31", "%m/%d/%Y")),
+    (["0001-01-01", "9999-12-31"], Date("1000-01-01", "9999-12-31")),
+], ids=str)  # fmt: skip
+def test_dates_of_a_public_sample_get_their_format_and_bounds_of_whole_years(cells, column):
+    assert dict(drafted({"born": cells, "y": [0, 1, 0][: len(cells)]}, "y").columns)["born"] == column
+
+
+def test_a_format_that_fits_as_well_is_named():
+    sample = read_frame({"born": ["01/02/2000", "03/04/2001"], "y": [0, 1]})
+    assert 'format = "%d/%m/%Y" }  # or format = "%m/%d/%Y"' in draft({"born": None, "y": None}, "y", sample)
 
 
 def test_columns_that_the_sample_lacks_stay_open():
@@ -160,4 +178,5 @@ def test_misfits_are_counted_by_column():
     )
     found = count_misfits(frame, schema)
     assert found.columns == {"age": (1, 2), "job": (2, 1), "y": (1, 2)}
+    assert found.examples == {"age": {"x": 1, "900": 1}, "job": {"b": 1}, "y": {"7": 1, "no": 1}}
     assert (found.rows, found.rows_without_target, found.unused) == (4, 2, ("id",))

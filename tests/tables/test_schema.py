@@ -117,7 +117,7 @@ def test_the_fingerprint_is_that_of_the_meaning_not_of_the_layout():
     ("upper = 90", "upper = inf", r"^columns.age.upper is inf; it must be finite"),
     ("upper = 90", 'upper = "90"', r"^columns.age.upper is '90'; it must be a real number"),
     ('scale = "log"', 'scale = "sqrt"', r"^columns.capital gain.scale is 'sqrt'; it must be one of 'linear', 'log'"),
-    ('who = "user"', 'who = "person"', r"^columns.who.kind is 'person'; it must be one of 'number', 'category'"),
+    ('who = "user"', 'who = "person"', r"^columns.who.kind is 'person'; it must be one of 'number', 'date', 'category'"),
     ('who = "user"', "who = 3", r"^columns.who is 3; it must be a table"),
     ('id = "ignore"', 'id = "user"', r"^columns is \['who', 'id'\]; it must be a single column of users"),
     ('["Private", "Gov"]', '["Private", "Private"]', r"^columns.workclass.values is 'Private'; it must be .* distinct"),

@@ -25,25 +25,25 @@ _NAMES = ("x", "x_test")
 
 def encode_rows(
     rows: object, description: ModelDescription, *, misfits: str = "refuse", encoded: bool = False
-) -> tuple[NDArray[np.float32], Places]:
-    """Return the inputs (N, *input_shape) of the network for rows to predict, finite, and the places that did not fit.
+) -> tuple[NDArray[np.float32], Places, dict[str, list[object]]]:
+    """Return the inputs (N, *input_shape) of the network for rows to predict, finite; places that did not fit; identifiers.
 
-    Rows of a table may have further columns, in any order. For arrays, an .npz file holds one array, or one named x or x_test;
-    entries that do not fit have no rule, so they are refused. `encoded` rows are inputs of the network already.
+    Rows of a table may have further columns, in any order; what is beyond public bounds is encoded as in training. For arrays,
+    an .npz file holds one array, or one named x or x_test; entries that do not fit have no rule, so they are refused. `encoded`
+    rows are inputs of the network already.
     """
     choice("misfits", misfits, MISFITS)
     if encoded:
-        return _encode_array(rows, description, _Encoded())
+        return *_encode_array(rows, description, _Encoded()), {}
     if description.schema is None:
         if description.preprocessing is None:
             fix = "Encode the rows as for training, and say so with encoded=True."
             raise InvalidArgumentError("encoded", encoded, "True for a model without known preprocessing", fix)
-        return _encode_array(rows, description, description.preprocessing)
-    frame = read_frame(rows, "rows")
-    found = list_misfits(frame, description.schema)
-    if found.number and misfits == "refuse":
-        raise MisfitError(found, 'Correct them, or encode them as the schema says with misfits="as-schema".')
-    return description.schema.encode(frame), found
+        return *_encode_array(rows, description, description.preprocessing), {}
+    frame, schema = read_frame(rows, "rows"), description.schema
+    if misfits == "refuse" and (found := list_misfits(frame, schema, beyond=False)).number:
+        raise MisfitError(found, 'Correct the rows, or encode them as in training with misfits="as-schema".')
+    return schema.encode(frame), list_misfits(frame, schema, beyond=True), schema.identifiers(frame)
 
 
 class _Encoded(Unchanged):
@@ -69,7 +69,7 @@ def _encode_array(
         raise InvalidArgumentError("rows", f"an array of shape {array.shape}", f"of the shape (N, {_words(shape)})")
     found = _list_entries(array, preprocessing)
     if found.number:
-        raise MisfitError(found, "Correct them: for arrays, no rule says what such an entry becomes.")
+        raise MisfitError(found, "Correct the rows: for arrays, no rule says what such an entry becomes.")
     return preprocessing(array), found
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,13 @@ class Predictions:
         values: (N,) names of classes, or numbers in the target's units.
         probabilities: (N, K) probability of each class, which sum to 1 in every row; None for regression.
         misfits: places that did not fit the schema and were encoded by its rules.
+        identifiers: column → cells (N,) of each column of identifiers or users that the rows have.
     """
 
     values: NDArray[np.generic]
     probabilities: NDArray[np.float64] | None
     misfits: Places
+    identifiers: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +89,12 @@ class Predictor:
         Args:
             rows: a table, for a model with a schema: path, data frame or mapping from column names to sequences. Otherwise an
                 array (N, …) of raw examples, such as bytes of pixels, or the path of an .npy or .npz file.
-            misfits: "refuse" rows that do not fit the schema, or encode them "as-schema", as in training.
+            misfits: "refuse" rows that do not fit the schema, or encode them "as-schema", as in training. Numbers and dates
+                beyond public bounds are encoded as in training in any case.
             encoded: the rows are inputs of the network already, (N, *input_shape).
 
         Raises:
-            MisfitError: some rows do not fit; it names them, with the reasons.
+            MisfitError: some rows do not fit; it counts them by column, and its `found.first` names the first twenty places.
             InvalidArgumentError: the rows cannot be read, or are of another kind than the model takes.
         """
         return self.answer(rows, misfits=misfits, encoded=encoded).values
@@ -109,12 +112,12 @@ class Predictor:
 
     def answer(self, rows: object, *, misfits: str = "refuse", encoded: bool = False) -> Predictions:
         """Return predictions, probabilities and misfits at once; arguments and errors as for `predict`."""
-        inputs, found = encode_rows(rows, self.description, misfits=misfits, encoded=encoded)
+        inputs, found, identifiers = encode_rows(rows, self.description, misfits=misfits, encoded=encoded)
         outputs = compute_outputs(self.module, inputs, self.device)
         if self.classes is None:
-            return Predictions(self.description.task.decode(outputs.numpy()), None, found)
+            return Predictions(self.description.task.decode(outputs.numpy()), None, found, identifiers)
         probabilities = outputs.softmax(dim=1).numpy()
-        return Predictions(self.description.task.decode(probabilities), probabilities, found)
+        return Predictions(self.description.task.decode(probabilities), probabilities, found, identifiers)
 
     def export(self, path: str | Path, to: str | None = None) -> Path:
         """Write the network in a format of other programs and return the path.
@@ -173,9 +176,10 @@ def check_ending(path: Path) -> str:
 
 
 def list_columns(predictions: Predictions, description: ModelDescription) -> dict[str, Sequence[object]]:
-    """Return the columns of a file of predictions: `row` from 1, `predicted TARGET`, and `probability of CLASS` of each class."""
+    """Return the columns of a file of predictions: `row` from 1, identifiers, `predicted TARGET`, and `probability of CLASS`."""
     columns: dict[str, Sequence[object]] = {
         "row": range(1, len(predictions.values) + 1),
+        **predictions.identifiers,
         f"predicted {description.target}": predictions.values.tolist(),
     }
     if predictions.probabilities is not None:

@@ -104,7 +104,11 @@ def check_before(given: Any, verb: str, example: str, *, noise_known: bool) -> s
 def load_dataset(given: DataOptions, schema: Schema | None = None) -> DataSet:
     """Return the data that the options describe, with scaled targets; `schema` takes the place of the file's."""
     options = {name: getattr(given, name, None) for name in ("folder", "target", "classes", "test", "user_column")}
-    return runs.scale_targets(load(given.data, schema=schema or given.schema, **options))
+    found = runs.scale_targets(load(given.data, schema=schema or given.schema, **options))
+    if found.schema is not None:  # always, since whether cells fit is private
+        check = f"privet schema check {shlex.quote(str(given.data))} --schema {shlex.quote(given.schema or 'SCHEMA.toml')}"
+        print(f"Rows whose target does not fit the schema contribute nothing. Count what does not fit: {check}", file=sys.stderr)
+    return found
 
 
 def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:

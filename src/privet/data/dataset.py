@@ -13,7 +13,7 @@ from privet.data.preprocessing import Preprocessing
 from privet.tables import Schema
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DataSet:
     """Labelled examples for training and testing, with their provenance.
 
@@ -50,6 +50,12 @@ class DataSet:
     notes: tuple[str, ...] = ()
     public: tuple[str, ...] = ()
     target_bounds: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        """Return the public facts of the data set in one line."""
+        target = f"a target of {self.classes} classes" if self.classes else "a number as target"
+        test = "no test data" if self.test is None else f"{len(self.test):,} test examples"
+        return f"<DataSet {self.name!r}: {len(self.train):,} training examples of shape {self.input_shape}, {target}, {test}>"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

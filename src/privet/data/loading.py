@@ -20,7 +20,7 @@ from privet.data.sets.fashion_mnist import FASHION_MNIST
 from privet.data.sets.mnist import MNIST
 from privet.errors import InvalidArgumentError, choice
 from privet.tables import Schema
-from privet.tables.frames import ENDINGS
+from privet.tables.frames import ENDINGS, sheet_fix
 
 
 @functools.cache
@@ -119,4 +119,4 @@ def _loader(source: object) -> _Loader:
         if str(source).lower().endswith(ending):
             return _Loader(partial(loader.call, Path(source).expanduser()), loader.options)
     allowed = f"one of {', '.join(sets)} or the path of a file that ends in {', '.join(_FILES)}"
-    raise InvalidArgumentError("source", str(source), allowed)
+    raise InvalidArgumentError("source", str(source), allowed, sheet_fix(Path(source)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -64,6 +65,8 @@ class Declaration(PrivacyMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if isinstance(self.schema, str | Path):
+            object.__setattr__(self, "schema", Schema.read(self.schema))
         for name, example in _EXAMPLES.items():
             if getattr(self, name) is not None or name not in _OPTIONAL:
                 check_type(name, getattr(self, name), self.BASES[name], example)

@@ -73,7 +73,7 @@ class Plan(JsonForm, Declaration):
             refuses a data set with other units.
         holdout: the query for the final model's result on held-out entries (`privet.plan.Holdout`); or None.
         class_counts: the query for the number of training entries of each class (`privet.plan.ClassCounts`); or None.
-        schema: the public schema of the table that is trained on (`privet.tables.Schema`); None for other data.
+        schema: the public schema of the table that is trained on (`privet.tables.Schema`, or its path); None for other data.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or arguments cannot be combined.

@@ -1,6 +1,6 @@
 """Tables of private rows: a public schema that defines the encoding of every column, and readers that infer nothing."""
 
-from privet.tables.columns import Boolean, Category, Ignore, Number, Text, UserId
+from privet.tables.columns import Boolean, Category, Date, Identifier, Ignore, Number, Text, UserId
 from privet.tables.drafts import draft
 from privet.tables.frames import read_frame, read_types
 from privet.tables.schema import Schema, count_misfits
@@ -10,6 +10,8 @@ __all__ = [
     "Boolean",
     "Category",
     "Classification",
+    "Date",
+    "Identifier",
     "Ignore",
     "Number",
     "Regression",

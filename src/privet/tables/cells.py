@@ -62,6 +62,11 @@ def to_words(cells: Words | NDArray[np.generic]) -> Words:
     return Words(words.distinct, words.places[places])
 
 
+def list_cells(cells: Words | NDArray[np.generic]) -> list[object]:
+    """Return the text of each cell, "" for a missing one; those of an array of numbers as numbers."""
+    return [cells.distinct[place] or "" for place in cells.places] if isinstance(cells, Words) else cells.tolist()
+
+
 def plain(text: str) -> str:
     """Return a text, and a number in the one spelling that it has among `to_cells` of numbers.
 

@@ -7,9 +7,12 @@ text have a Euclidean norm of at most 1.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +22,11 @@ from privet._utils.registry import add
 from privet.errors import InvalidArgumentError, choice, count, real
 from privet.tables.cells import Words, match, parse_numbers, plain, to_words
 
-# Whether a cell fits its column.
+# Whether a cell fits its column. What is beyond public bounds has a rule, such as the nearest bound; it does not fit either.
 FITS = 0
 MISSING = 1
 UNFIT = 2
+BEYOND = 3
 
 # Encodings of a missing cell: features of 0, or these and an additional indicator of 1.
 _NEUTRAL, _INDICATOR = "neutral", "indicator"
@@ -64,11 +68,16 @@ class Declared:
         """Return whether each cell is allowed, (N,); what is returned for a missing cell (None) does not matter."""
         return np.ones(len(cells), dtype=bool)
 
+    def bounded(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is within or beyond public bounds, (N,); False for kinds without bounds."""
+        return np.zeros(len(cells), dtype=bool)
+
     def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
-        """Return `FITS`, `MISSING` or `UNFIT` for each cell, (N,)."""
+        """Return `FITS`, `MISSING`, `UNFIT` or `BEYOND` for each cell, (N,)."""
         words = to_words(cells)
         lost = np.array([cell is None for cell in words.distinct], dtype=bool)
-        return np.where(lost, MISSING, np.where(self.fits(words.distinct), FITS, UNFIT)).astype(np.int8)[words.places]
+        unfit = np.where(self.bounded(words.distinct), BEYOND, UNFIT)
+        return np.where(lost, MISSING, np.where(self.fits(words.distinct), FITS, unfit)).astype(np.int8)[words.places]
 
 
 class Column(Declared):
@@ -146,6 +155,10 @@ class Number(Column):
         values = parse_numbers(cells)
         return np.asarray((values >= self.lower) & (values <= self.upper))
 
+    def bounded(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is a number."""
+        return ~np.isnan(parse_numbers(cells))
+
     def rescale(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return numbers within the bounds on the scale from -1 to 1; NaN stays NaN."""
         low, _ = self._ends
@@ -174,6 +187,83 @@ class Number(Column):
         if self.outside == "clip":
             return np.clip(values, self.lower, self.upper)
         return np.where((values >= self.lower) & (values <= self.upper), values, np.nan)
+
+
+@add
+@dataclass(frozen=True)
+class Date(Column):
+    """A day, as a number that its public bounds scale to -1 and 1; the time of the day does not count.
+
+    Args:
+        lower: earliest day that counts, such as "1900-01-31" or a `datetime.date`; public.
+        upper: latest day that counts, after `lower`.
+        format: how cells are written, in the codes of Python's `strptime`, such as "%d.%m.%Y"; empty for ISO 8601, such as
+            2024-01-31, 20240131 and 2024-01-31 17:05, as data frames write their dates.
+        outside: encoding of a day out of the bounds: "clip" for the nearest bound, or "missing".
+        missing: encoding of a missing cell, or of one that is no date: "neutral" for the middle, "indicator" for the middle and
+            an additional feature, or a day within the bounds.
+
+    >>> Date("2020-01-01", "2020-01-03", "%d/%m/%Y").encode(to_words(np.array(["02/01/2020", "9/1/2021"]))).ravel().tolist()
+    [0.0, 1.0]
+    """
+
+    lower: str
+    upper: str
+    format: str = ""
+    outside: str = "clip"
+    missing: str = _NEUTRAL
+
+    def __post_init__(self) -> None:
+        words = (_NEUTRAL, _INDICATOR)
+        for name in ("lower", "upper", "missing"):
+            if name != "missing" or self.missing not in words:
+                object.__setattr__(self, name, _iso_day(name, getattr(self, name)))
+        if self.upper <= self.lower:
+            raise InvalidArgumentError("upper", self.upper, f"a day after lower = {self.lower}")
+        if self.missing not in words and not self.lower <= self.missing <= self.upper:
+            raise InvalidArgumentError("missing", self.missing, f"from {self.lower} to {self.upper}")
+        choice("outside", self.outside, ("clip", "missing"))
+        if not isinstance(self.format, str) or not all(map(self._restores, (self.lower, self.upper))):
+            fix = "Such as %Y for the year, %m for the month, and %d for the day."
+            raise InvalidArgumentError("format", self.format, "one in which the bounds can be written and read again", fix)
+
+    @cached_property
+    def number(self) -> Number:
+        """The kind of column with these bounds, in days."""
+        missing = self.missing if self.missing in (_NEUTRAL, _INDICATOR) else _number_of_day(self.missing)
+        return Number(_number_of_day(self.lower), _number_of_day(self.upper), "linear", self.outside, missing)
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the column itself, and the indicator of missing cells if there is one."""
+        return self.number.labels()
+
+    @property
+    def requirement(self) -> str:
+        """The bounds, and the format if it is declared."""
+        return f"a date from {self.lower} to {self.upper}" + (f" in the format {self.format}" if self.format else "")
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return scaled days in [-1, 1], (N, 1), or (N, 2) with the indicator."""
+        words = to_words(cells)
+        return self.number.encode(self._days(words.distinct))[words.places]
+
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is a date within the bounds."""
+        days = self._days(cells)
+        return np.asarray((days >= self.number.lower) & (days <= self.number.upper))
+
+    def bounded(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is a date."""
+        return ~np.isnan(self._days(cells))
+
+    def _days(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
+        return np.array([_number_of_day(cell or "", self.format) for cell in cells], dtype=np.float64)
+
+    def _restores(self, day: str) -> bool:
+        try:
+            return not self.format or str(read_day(date.fromisoformat(day).strftime(self.format), self.format)) == day
+        except ValueError:  # such as a null character
+            return False
 
 
 @add
@@ -361,8 +451,14 @@ class UserId(Column):
 
 @add
 @dataclass(frozen=True)
+class Identifier(Column):
+    """What a row is called: not a feature, but written beside its prediction."""
+
+
+@add
+@dataclass(frozen=True)
 class Ignore(Column):
-    """A column that is not used, such as an identifier."""
+    """A column that is not used."""
 
 
 def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[str, ...]:
@@ -379,6 +475,25 @@ def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[st
         twice = next((text for text in texts if not text or texts.count(text) > 1), "")
         raise InvalidArgumentError(name, twice, "a list of distinct values that are not empty", "Remove this one.")
     return texts
+
+
+def read_day(cell: str, form: str = "") -> date | None:
+    """Return the day that a cell denotes in a format, ISO 8601 by default; None if it denotes none."""
+    try:
+        return (datetime.strptime(cell, form) if form else datetime.fromisoformat(cell)).date()
+    except ValueError:
+        return None
+
+
+def _iso_day(name: str, given: object) -> str:
+    if (day := read_day(str(given))) is None:
+        raise InvalidArgumentError(name, given, "a day in ISO 8601, such as 1990-12-31")
+    return day.isoformat()
+
+
+def _number_of_day(cell: str, form: str = "") -> float:
+    day = read_day(cell, form)
+    return math.nan if day is None else day.toordinal()
 
 
 def _folded(cell: str) -> str:

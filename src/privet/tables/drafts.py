@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
 from privet.tables.cells import MISSING_CELLS, parse_numbers, to_number, to_words
-from privet.tables.columns import Boolean, Category, Column, Ignore, Number, Text, UserId
+from privet.tables.columns import Boolean, Category, Column, Date, Identifier, Ignore, Number, Text, UserId, read_day
 from privet.tables.frames import Frame
 from privet.tables.targets import MOST_CLASSES, Classification, Regression, Target
 from privet.tables.toml import OPEN, write_column, write_key, write_target, write_value
@@ -30,17 +31,19 @@ _BY_NAME = """\
 # Drafted from the names of the columns and their declared types; no cell was looked at. Replace every "?" by public knowledge,
 # such as a data dictionary, a questionnaire or a law, and not by what the private rows say. A column is one of:
 #   { kind = "number", lower = 0, upper = 120 }     also: scale = "log", outside = "missing", missing = "indicator"
+#   { kind = "date", lower = 1900-01-01, upper = 2030-12-31 }     also: format = "%d.%m.%Y", if it is not as here
 #   { kind = "category", values = ["a", "b"] }      also: unknown = "indicator", missing = "indicator"
 #   { kind = "boolean", true = "yes", false = "no" }
 #   { kind = "text", size = 1024 }
 #   "user"      whose privacy it is, if a person can have several rows (train with --user-cap)
-#   "ignore"    not used, such as an identifier
+#   "id"        not used, but written beside predictions
+#   "ignore"    not used
 """
 _BY_SAMPLE = """\
 # Drafted from the values of a public sample; check that they are what you mean. Bounds are rounded outwards.
 """
 _TASK = 'task = "classification" with classes = ["no", "yes"], or task = "regression" with lower = 0 and upper = 100'
-_COLUMN = "number, category, boolean, text, user or ignore"
+_COLUMN = "number, date, category, boolean, text, user, id or ignore"
 
 # Most distinct values of a category, of a whole number that is a category, and of classes that are whole numbers.
 _MOST_VALUES = 50
@@ -60,9 +63,12 @@ _PERSON = re.compile(rf"({_PEOPLE})([ _-]?(id|uuid|name|number|no|nr))?", re.IGN
 _BY_TYPE: dict[tuple[str, ...], _Line] = {
     ("Boolean",): (write_column(Boolean()), ""),
     ("Int", "UInt", "Float", "Decimal"): (f'{{ kind = "number", lower = "{OPEN}", upper = "{OPEN}" }}', ""),
+    ("Date",): (f'{{ kind = "date", lower = "{OPEN}", upper = "{OPEN}" }}', ""),
     ("Categorical", "Enum"): (f'{{ kind = "category", values = ["{OPEN}"] }}', ""),
 }
-_WITHOUT_FEATURES = ("Date", "Time", "Duration", "List", "Array", "Struct", "Binary")
+_WITHOUT_FEATURES = ("Time", "Duration", "List", "Array", "Struct", "Binary")
+# Formats of dates that a public sample may have: ISO 8601, and those of most countries.
+_DATES = ("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%d %b %Y", "%b %d, %Y")
 _YES = ("true", "yes", "y", "t", "1", "male", "positive")
 
 
@@ -173,10 +179,13 @@ def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
     if _PERSON.fullmatch(name) and not unique:
         return UserId(), "whose privacy it is: train with --user-cap"
     if _IDENTIFIER.search(name) or _PERSON.fullmatch(name):
-        return Ignore(), 'an identifier; "user" if a person has several rows'
+        return Identifier(), 'or "user", if a person has several rows'
+    if numbers is None and (formats := _date_formats(cells)):
+        comment = f"or format = {write_value(formats[1])}" if formats[1:] else ""
+        return _date(cells, formats[0]), comment
     counting = numbers is not None and _whole(numbers) and np.ptp(numbers) < 2 * len(numbers)
     if unique and len(cells) >= _FEW_ROWS and (counting or (numbers is None and words < _WORDS_OF_A_TEXT)):
-        return Ignore(), "another value in every row"
+        return Identifier(), "another value in every row"
     if len(distinct) == 2 and (boolean := _boolean(distinct)):
         return boolean, ""
     if numbers is None:
@@ -192,6 +201,19 @@ def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
     if words >= _WORDS_OF_A_TEXT:
         return Text(_TEXT_FEATURES), ""
     return Ignore(), f"{len(distinct):,} distinct values; a category or a text, if it is to be used"
+
+
+def _date_formats(cells: list[str]) -> list[str]:
+    """Return the formats in which all cells are dates."""
+    return [form for form in _DATES if all(read_day(cell, form) for cell in cells)]
+
+
+def _date(cells: list[str], form: str) -> Date:
+    """Return a column of dates from the first to the last day of years, outside of the sample's by a tenth of their range."""
+    days = [day.toordinal() for cell in set(cells) if (day := read_day(cell, form))]
+    margin = int(_MARGIN * (max(days) - min(days)))
+    first, last = max(min(days) - margin, 1), min(max(days) + margin, date.max.toordinal())
+    return Date(f"{max(date.fromordinal(first).year, 1000)}-01-01", f"{date.fromordinal(last).year:04}-12-31", form)
 
 
 def _boolean(distinct: tuple[str, ...]) -> Boolean | None:

@@ -33,6 +33,7 @@ _ARROW = {".parquet": ("pyarrow.parquet", "read_table"), ".arrow": ("pyarrow.fea
 _ARROW[".feather"] = _ARROW[".arrow"]
 # Endings of the files that are tables.
 ENDINGS = (*DELIMITED, *_ARROW)
+_SHEETS = (".xlsx", ".xls", ".ods")
 _EXTRA = "Install what reads it: pip install 'privet[tables]'."
 
 
@@ -110,7 +111,12 @@ def _ending(path: Path, argument: str) -> str:
     for ending in ENDINGS:
         if path.name.lower().endswith(ending):
             return ending
-    raise InvalidArgumentError(argument, str(path), f"the path of a table that ends in {', '.join(ENDINGS)}")
+    raise InvalidArgumentError(argument, str(path), f"the path of a table that ends in {', '.join(ENDINGS)}", sheet_fix(path))
+
+
+def sheet_fix(path: Path) -> str:
+    """Return what to do with the file of a spreadsheet; "" for another file."""
+    return "Save the sheet as CSV, or load it with pandas.read_excel." if path.suffix.lower() in _SHEETS else ""
 
 
 def _read_file(path: Path, argument: str) -> Frame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,8 +17,8 @@ from numpy.typing import NDArray
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.registry import Part, add, decode, encode
 from privet.errors import InvalidArgumentError, PrivetError
-from privet.tables.cells import MISSING_CELLS, UNDECLARED, Words, mark_missing, plain, spellings, to_words
-from privet.tables.columns import MISSING, UNFIT, Column, UserId
+from privet.tables.cells import MISSING_CELLS, UNDECLARED, Words, list_cells, mark_missing, plain, spellings, to_words
+from privet.tables.columns import BEYOND, MISSING, UNFIT, Column, Identifier, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import Classification, Target
 from privet.tables.toml import parse_schema, write_schema
@@ -25,6 +26,8 @@ from privet.tables.toml import parse_schema, write_schema
 # Number of places that a message names.
 SHOWN = 20
 _LONGEST_VALUE = 40
+# Number of cells of a column that `Misfits` shows.
+_EXAMPLES = 5
 _EMPTY = "it has no values, or another number of cells than the table has columns"
 
 
@@ -119,6 +122,11 @@ class Schema(Part):
         """Column → description of its cells, with the target last."""
         return {**dict(self.columns), self.target: self.task}
 
+    def identifiers(self, frame: Frame) -> dict[str, list[object]]:
+        """Return column → cells of each column of identifiers or users that the table has, as it has them, (N,)."""
+        named = [name for name, column in self.columns if isinstance(column, Identifier | UserId) and name in frame.columns]
+        return {name: list_cells(frame.columns[name]) for name in named}
+
     def encode(self, frame: Frame) -> NDArray[np.float32]:
         """Return the features of each row, (N, width); the table must have the columns of the schema."""
         table = np.zeros((frame.rows, self.width), dtype=np.float32)
@@ -178,6 +186,13 @@ class Schema(Part):
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{path}: {error.name}", error.value, error.allowed, error.fix) from None
 
+    @classmethod
+    def of(cls, given: object) -> Schema:
+        """Return a schema as it is, or that of the TOML file with this path."""
+        if not isinstance(given, cls | str | Path):
+            raise InvalidArgumentError("schema", type(given).__name__, "a privet.tables.Schema, or the path of its TOML file")
+        return given if isinstance(given, cls) else cls.read(given)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values, every argument included."""
         return dict(encode(self))
@@ -216,14 +231,16 @@ def _read_pairs(columns: object) -> tuple[tuple[str, Column], ...]:
 
 @dataclass(frozen=True)
 class Misfits:
-    """Counts of private cells; private themselves.
+    """Counts and examples of private cells; private themselves.
 
-    For each column, the target last, the cells that are missing and those that do not fit; the rows whose target does not fit,
-    and those with too few or too many cells; and the columns that the schema does not name.
+    For each column, the target last, the cells that are missing and those that do not fit, and the commonest of the latter with
+    their numbers; the rows whose target does not fit, and those with too few or too many cells; and the columns that the schema
+    does not name.
     """
 
     rows: int
     columns: dict[str, tuple[int, int]]
+    examples: dict[str, dict[str, int]]
     rows_without_target: int
     broken: int
     unused: tuple[str, ...]
@@ -231,63 +248,82 @@ class Misfits:
 
 @dataclass(frozen=True)
 class Places:
-    """Rows to predict that do not fit: the first places by row, column and reason, and the numbers of places and rows."""
+    """Cells of rows to predict that do not fit: one sentence for each column, the first places, and numbers of cells and rows."""
 
     first: tuple[str, ...]
     number: int
     rows: int
+    columns: tuple[str, ...] = ()
 
 
 class MisfitError(PrivetError, ValueError):
-    """Some rows to predict do not fit; the message names the first twenty places and their number."""
+    """Some rows to predict do not fit; the message names the fix and counts by column, or with `verbose` the first places."""
 
-    def __init__(self, found: Places, fix: str) -> None:
-        self.found, self.fix = found, fix
+    def __init__(self, found: Places, fix: str, verbose: bool = False) -> None:
+        self.found, self.fix, self.verbose = found, fix, verbose
         more = f"; and {found.number - len(found.first):,} more" if found.number > len(found.first) else ""
         rows = "1 row does not fit" if found.rows == 1 else f"{found.rows:,} rows do not fit"
-        super().__init__(f"{rows} the model: {'; '.join(found.first)}{more}. {fix}".strip())
+        where = f"{'; '.join(found.first)}{more}" if verbose or not found.columns else "; ".join(found.columns)
+        super().__init__(f"{fix} {rows} the model: {where}.".strip())
 
-    def __reduce__(self) -> tuple[type[MisfitError], tuple[Places, str]]:
-        return (type(self), (self.found, self.fix))
+    def __reduce__(self) -> tuple[type[MisfitError], tuple[Places, str, bool]]:
+        return (type(self), (self.found, self.fix, self.verbose))
 
 
 def count_misfits(frame: Frame, schema: Schema) -> Misfits:
-    """Return the numbers of cells of a table that do not fit its schema.
+    """Return the numbers of cells of a table that do not fit its schema, and the commonest of these cells.
 
     Guarantee:
         None: the counts depend on private rows. They are for the owner of the table; a schema that is changed after looking at
         them is no longer public.
 
     """
-    status = schema.status(frame, schema.kinds)
-    counts = {name: (int((found == MISSING).sum()), int((found == UNFIT).sum())) for name, found in status.items()}
+    counts, examples = {}, {}
+    for name, found in schema.status(frame, schema.kinds).items():
+        unfit = np.isin(found, (UNFIT, BEYOND))
+        counts[name] = (int((found == MISSING).sum()), int(unfit.sum()))
+        words = to_words(schema.cells(frame, name))
+        commonest = Counter(words.places[unfit].tolist()).most_common(_EXAMPLES)
+        examples[name] = {_shorten(words.distinct[place] or ""): number for place, number in commonest}
     targets = schema.encode_target(frame)
     lost = np.isnan(targets) if targets.dtype.kind == "f" else targets == UNDECLARED
     unused = tuple(name for name in frame.columns if name not in schema.kinds)
-    return Misfits(frame.rows, counts, int(lost.sum()), frame.broken, unused)
+    return Misfits(frame.rows, counts, examples, int(lost.sum()), frame.broken, unused)
 
 
-def list_misfits(frame: Frame, schema: Schema) -> Places:
+def list_misfits(frame: Frame, schema: Schema, beyond: bool) -> Places:
     """Return the cells of features that do not fit, and the rows without any cell, of rows to predict.
 
     The rows belong to the user of the model, so reasons may name their values. A missing cell fits, because the schema defines
-    its encoding. A row with too few or too many cells counts as empty. Columns without features need not be there.
+    its encoding. A row with too few or too many cells counts as empty. Columns without features need not be there. Cells that
+    are `BEYOND` public bounds are listed on request.
     """
     names = [name for name, column in schema.columns if column.labels()]
     status = schema.status(frame, names)
     empty = np.all([found == MISSING for found in status.values()], axis=0)
-    unfit = {name: found == UNFIT for name, found in status.items()}
+    unfit = {name: (found == UNFIT) | (beyond & (found == BEYOND)) for name, found in status.items()}
     rows = np.flatnonzero(np.any([*unfit.values(), empty], axis=0))
     first: list[str] = []
     for row in map(int, rows[:SHOWN]):
         first += [f"row {row + 1}: {_EMPTY}"] if empty[row] else []
         for name in (name for name in names if unfit[name][row]):
             first.append(f"row {row + 1}, column {name!r}: {_quote(schema, frame, name, row)}")
-    return Places(tuple(first[:SHOWN]), int(empty.sum()) + sum(int(found.sum()) for found in unfit.values()), len(rows))
+    counts = {name: int(found.sum()) for name, found in unfit.items()}
+    columns = [
+        f"column {name!r}: {number:,} of {frame.rows:,} cells, such as in row {row + 1}: {_quote(schema, frame, name, row)}"
+        for name, number in counts.items()
+        if number and (row := int(unfit[name].argmax())) >= 0
+    ]
+    if lost := int(empty.sum()):
+        columns.append(f"{lost:,} of {frame.rows:,} rows, such as row {int(empty.argmax()) + 1}: {_EMPTY}")
+    return Places(tuple(first[:SHOWN]), lost + sum(counts.values()), len(rows), tuple(columns))
 
 
 def _quote(schema: Schema, frame: Frame, name: str, row: int) -> str:
     cells = schema.cells(frame, name)
     text = repr(cells.distinct[cells.places[row]] if isinstance(cells, Words) else cells[row].item())
-    shown = text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
-    return f"{shown} is not {schema.kinds[name].requirement}"
+    return f"{_shorten(text)} is not {schema.kinds[name].requirement}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

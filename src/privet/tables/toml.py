@@ -24,14 +24,15 @@ from typing import Any, TypeVar
 
 from privet._utils.documents import DocumentError, from_toml
 from privet.errors import InvalidArgumentError, choice
-from privet.tables.columns import Boolean, Category, Column, Ignore, Number, Text, UserId
+from privet.tables.columns import Boolean, Category, Column, Date, Identifier, Ignore, Number, Text, UserId
 from privet.tables.targets import Classification, Regression, Target
 
 _T = TypeVar("_T")
 
 # Word of the file → kind.
 KINDS: dict[str, type[Column]] = {
-    "number": Number, "category": Category, "boolean": Boolean, "text": Text, "user": UserId, "ignore": Ignore,
+    "number": Number, "date": Date, "category": Category, "boolean": Boolean, "text": Text, "user": UserId, "id": Identifier,
+    "ignore": Ignore,
 }  # fmt: skip
 TASKS: dict[str, type[Target]] = {"classification": Classification, "regression": Regression}
 _WORDS: dict[type[Any], str] = {kind: word for word, kind in (KINDS | TASKS).items()}

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from privet import data
+import privet
+from privet import clipping, data, sampling
 from privet.data.formats.table import load_table
 from privet.errors import InvalidArgumentError
 from privet.tables import Category, Classification, Ignore, Number, Regression, Schema, UserId, read_frame
@@ -48,6 +49,13 @@ def test_regression_has_no_classes_and_marks_a_missing_target(tmp_path):
 def test_a_schema_may_be_a_file(tmp_path):
     path = saved(tmp_path, PETS.to_toml(), "pets.toml")
     assert all(data.load(saved(tmp_path, ROWS), schema=given).schema == PETS for given in (path, str(path)))
+    plan = privet.Plan(examples=100, sampling=sampling.Poisson(10), steps=3, clipping=clipping.Flat(1.0), delta=1e-5)
+    assert replace(plan, schema=path) == replace(plan, schema=PETS)
+
+
+def test_a_table_prints_its_public_facts_and_not_its_schema(tmp_path):
+    found = str(load_table(saved(tmp_path, ROWS), schema=PETS))
+    assert found == "<DataSet 'pets': 5 training examples of shape (4,), a target of 3 classes, no test data>"
 
 
 @pytest.mark.parametrize("name", ["my pets.csv", "pets.tsv", "pets.parquet"])

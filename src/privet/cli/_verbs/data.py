@@ -17,8 +17,8 @@ from privet.tables.toml import OPEN, kind_of
 data_app = group(help="List and fetch data sets.")
 schema_app = group(help="Draft and check the public schema of a table.")
 _PRIVATE = (
-    "These counts come from private rows: they are for the owner of the table, and must not be released. "
-    "A schema that is changed because of them is no longer public."
+    "All this comes from private rows: it is for the owner of the table, and must not be released. "
+    "A schema that is changed because of it is no longer public."
 )
 File = Annotated[Path, typer.Argument(metavar="FILE", help=f"Table that ends in {', '.join(ENDINGS)}.")]
 
@@ -85,6 +85,7 @@ def draft(
 def check(
     file: File,
     schema: Annotated[Path, typer.Option(help="Schema of the table, a TOML file.")],
+    show: Annotated[bool, typer.Option("--show", help="Show the commonest cells that do not fit. They are private.")] = False,
     json: Json = False,
 ) -> None:
     """Count the cells of a table that do not fit its schema.
@@ -97,6 +98,7 @@ def check(
     found = tables.count_misfits(tables.read_frame(file, "FILE"), known)
     width = max(map(len, found.columns))
     kinds = {name: kind_of(kind) for name, kind in known.kinds.items()}
+    examples = {name: cells for name, cells in found.examples.items() if cells and show}
     lines = [
         f"{file}: {found.rows:,} rows, {known.width:,} features",
         f"{'column':{width}}  {'kind':14} {'missing':>9} {'does not fit':>13}",
@@ -104,7 +106,13 @@ def check(
         f"{found.rows_without_target:,} rows have no target that fits: they keep their place and contribute a gradient of zero.",
         *([f"{found.broken:,} rows have too few or too many cells, which all count as missing."] if found.broken else []),
         *([f"Not in the schema, and not used: {', '.join(found.unused)}."] if found.unused else []),
+        *(["Private cells that do not fit, the commonest first, with their number:"] if examples else []),
+        *(
+            f"{name}, {known.kinds[name].requirement}: " + ", ".join(f"{cell!r} ({number:,})" for cell, number in cells.items())
+            for name, cells in examples.items()
+        ),
         _PRIVATE,
     ]
     columns = {name: {"missing": missing, "unfit": unfit} for name, (missing, unfit) in found.columns.items()}
-    answer(json, {**asdict(found), "columns": columns, "features": known.width, "note": _PRIVATE}, "\n".join(lines))
+    values = {**asdict(found), "columns": columns, "examples": examples, "features": known.width, "note": _PRIVATE}
+    answer(json, values, "\n".join(lines))

@@ -17,7 +17,7 @@ from privet.cli.running import check_destination
 from privet.data.loading import published_sets
 from privet.errors import InvalidArgumentError, choice
 
-_FIX = "Correct them, or encode them as the schema says with --misfits as-schema."
+_FIX = "Correct the rows, or encode them as in training with --misfits as-schema; --verbose lists them."
 
 Model = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run, or the folder of its model.")]
 
@@ -37,16 +37,20 @@ def predict(
         str,
         typer.Option(help="Values that do not fit the schema: refuse them, or encode them as-schema, as in training."),
     ] = MISFITS[0],
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Name the first rows that do not fit, not only the columns.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file of --out if it exists.")] = False,
     device: Annotated[str, typer.Option(help="Torch device: cpu, cuda, …")] = "cpu",
     json: Json = False,
 ) -> None:
     """Write the predictions of a trained model for the rows of a file.
 
-    The file has a line for every row: its number, the class and the probability of each class; or the number, in the units of
-    the target. A table needs the columns of the schema, in any order; the target is not read.
+    The file has a line for every row: its number, its identifiers, the class and the probability of each class; or the number,
+    in the units of the target. A table needs the columns of the schema, in any order; the target is not read.
 
-    Rows that do not fit are refused, with row, column and reason, and nothing is written.
+    Rows that do not fit are refused with their reasons, and nothing is written. Numbers and dates beyond their bounds are encoded
+    as in training.
 
     Predictions keep the guarantee for the training data. The rows to predict have none.
 
@@ -59,12 +63,13 @@ def predict(
     try:
         found = _answer_public_set(model, rows) if rows in published_sets() else model.answer(rows, misfits=misfits)
     except MisfitError as error:
-        raise MisfitError(error.found, _FIX if model.schema else error.fix) from None
+        raise MisfitError(error.found, _FIX if model.schema else error.fix, verbose) from None
     columns = list_columns(found, model.description)
     write_predictions(out, columns)
     lines = [f"Predictions for {len(found.values):,} rows: {out}", f"Columns: {', '.join(columns)}"]
     if found.misfits.number:
         lines.append(f"Values that did not fit, and became what the schema says: {found.misfits.number:,}")
+        lines += found.misfits.first if verbose else found.misfits.columns
     answer(
         json,
         {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.number},

@@ -19,7 +19,7 @@ def load_table(source: object, *, schema: Schema | str | Path, target: str | Non
         The number of rows is treated as public, with users the number of users; shapes, classes, bounds and scaling come from the
         schema. A cell that does not fit is replaced as the schema says, and raises no exception.
     """
-    known = schema if isinstance(schema, Schema) else Schema.read(schema)
+    known = Schema.of(schema)
     if target is not None and target != known.target:
         allowed = f"the target of the schema, {known.target!r}"
         raise InvalidArgumentError("target", target, allowed, "Change the section [target] of the schema, or leave this out.")

@@ -15,7 +15,7 @@ from privet.accounting.composition.selection import SelectionGuarantee
 from privet.errors import InvalidArgumentError
 from privet.integrations.sklearn.fitting import Preparation, PrivateEstimator
 from privet.integrations.sklearn.public_facts import Labels, find_range, read_labels, to_texts
-from privet.tables import Classification, Regression
+from privet.tables import Classification, Regression, Schema
 from privet.training import Training
 
 
@@ -29,10 +29,11 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     Args:
         epsilon: target ε > 0 of one `fit`, never exceeded.
         delta: δ in (0, 1), below 1/N.
-        feature_bounds: (low, high), each a number or one per feature; or column → (low, high). Public.
+        feature_bounds: (low, high), each a number or one per feature; a list of one (low, high) per feature; or column →
+            (low, high). Public.
         classes: the labels in order, 2 to 1000; public. A row with another label contributes nothing.
-        schema: public schema in place of bounds and classes, for categories, booleans, texts and other treatments of missing
-            cells; rows are then data frames with its columns.
+        schema: public schema, or its path, in place of bounds and classes, for categories, booleans, texts and other treatments
+            of missing cells; rows are then data frames with its columns.
         model: name of a network of `privet.models`; by default "table", or "logistic" where the signal is too small for it.
         model_options: further arguments of the network, such as {"width": 32}.
         steps, batch_size, bound, learning_rate: settings of SGD with momentum; by default from public facts.
@@ -89,14 +90,14 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         found: Labels = self.classes_[places]
         return found
 
-    def _target(self, values: Labels) -> Classification:
-        if self.schema is not None:
+    def _target(self, values: Labels, schema: Schema | None) -> Classification:
+        if schema is not None:
             if self.classes is not None:
                 raise InvalidArgumentError("classes", self.classes, "left out with a schema", "It has the classes.")
-            if not isinstance(self.schema.task, Classification):
-                raise InvalidArgumentError("schema", self.schema.target, "for a target of classes", "Use PrivateRegressor.")
-            self._labels: Labels = np.array(self.schema.task.classes)
-            return self.schema.task
+            if not isinstance(schema.task, Classification):
+                raise InvalidArgumentError("schema", schema.target, "for a target of classes", "Use PrivateRegressor.")
+            self._labels: Labels = np.array(schema.task.classes)
+            return schema.task
         if self.classes is None and self.public_rows:
             labels = np.asarray(values.tolist()) if values.dtype == object else values
             check_classification_targets(labels)
@@ -132,13 +133,13 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         outputs = self._outputs(X)
         return self.schema_.decode(outputs).astype(np.float64)
 
-    def _target(self, values: Labels) -> Regression:
-        if self.schema is not None:
+    def _target(self, values: Labels, schema: Schema | None) -> Regression:
+        if schema is not None:
             if self.target_bounds is not None:
                 raise InvalidArgumentError("target_bounds", self.target_bounds, "left out with a schema", "It has the bounds.")
-            if not isinstance(self.schema.task, Regression):
-                raise InvalidArgumentError("schema", self.schema.target, "for a numeric target", "Use PrivateClassifier.")
-            return self.schema.task
+            if not isinstance(schema.task, Regression):
+                raise InvalidArgumentError("schema", schema.target, "for a numeric target", "Use PrivateClassifier.")
+            return schema.task
         bounds = find_range(values) if self.target_bounds is None and self.public_rows else self.target_bounds
         try:
             low, high = bounds  # type: ignore[misc]

@@ -85,7 +85,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
     delta: float = 1e-5
     _: KW_ONLY
     feature_bounds: Bounds | None = None
-    schema: Schema | None = None
+    schema: Schema | str | Path | None = None
     model: str | None = None
     model_options: dict[str, Any] | None = None
     steps: int | None = None
@@ -218,8 +218,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         return tags
 
     @abstractmethod
-    def _target(self, values: Labels) -> Target:
-        """Return the declaration of the target from the arguments, or from public rows."""
+    def _target(self, values: Labels, schema: Schema | None) -> Target:
+        """Return the declaration of the target from the schema, the arguments, or public rows."""
 
     def _read(self, rows: Any, *, reset: bool) -> Frame:
         frame = public_facts.read_rows(self, rows, reset=reset, fewest=2 if reset else 1)
@@ -229,19 +229,18 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         if self.schema is not None:
             if self.feature_bounds is not None:
                 raise InvalidArgumentError("feature_bounds", self.feature_bounds, "left out with a schema", "It has the bounds.")
-            if not isinstance(self.schema, Schema):
-                raise InvalidArgumentError("schema", type(self.schema).__name__, "a privet.tables.Schema", "See Schema.read.")
-            if self.schema.user_column is not None:
+            schema = Schema.of(self.schema)
+            if schema.user_column is not None:
                 raise InvalidArgumentError(
-                    "schema", self.schema.user_column, "without a column of users",
+                    "schema", schema.user_column, "without a column of users",
                     "Here, one row is one unit of privacy; train users with `privet train`.",
                 )  # fmt: skip
-            self._target(values)
-            return self.schema
+            self._target(values, schema)
+            return schema
         bounds = self.feature_bounds
         if bounds is None and self.public_rows:
             bounds = {name: public_facts.find_range(cells) for name, cells in frame.columns.items()}
-        return public_facts.declare_schema(frame, bounds, self._target(values))
+        return public_facts.declare_schema(frame, bounds, self._target(values, None))
 
     def _assess(self, prepared: Preparation, training: Training) -> Feasibility:
         plan, architecture = training.plan, prepared.architecture

@@ -16,12 +16,13 @@ from privet.tables.cells import Words, match, parse_numbers, to_cells, to_number
 from privet.tables.frames import Frame, read_series
 from privet.tables.targets import Target
 
-Bounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
+Bounds = tuple[ArrayLike, ArrayLike] | Sequence[tuple[float, float]] | Mapping[str, tuple[float, float]]
 Labels = NDArray[np.generic]
 
 _ELSEWHERE = "They are public and must come from elsewhere: minima and maxima of private rows are private."
+_SHOWN = 10  # entries of bounds in a message
 _BOOLEANS = {"True": "1", "False": "0"}
-_PAIR = "(low, high), with numbers or one per feature, or name → (low, high)"
+_PAIR = "(low, high), with numbers or one per feature; a list of one (low, high) per feature; or name → (low, high)"
 
 
 def read_rows(estimator: Any, rows: object, *, reset: bool, fewest: int = 1) -> Frame:
@@ -105,20 +106,33 @@ def declare_schema(frame: Frame, bounds: object, task: Target) -> Schema:
 def declare_numbers(argument: str, names: Sequence[str], bounds: object, missing: str = "neutral") -> list[Number]:
     """Return the encoding of each column of numbers, by the bounds that an argument declares public.
 
-    `bounds` are two numbers, two arrays (D,), or column → two numbers; `missing` is as for `privet.tables.Number`.
+    `bounds` are two numbers, two arrays (D,), a list of D pairs, or column → two numbers; `missing` is as for
+    `privet.tables.Number`. Of two features, a list has pairs, and a tuple two arrays if these are bounds.
     """
     if isinstance(bounds, Mapping):
         if missing_names := [name for name in names if name not in bounds]:
             allowed = f"given for the column {missing_names[0]!r}, too"
             raise InvalidArgumentError(argument, sorted(map(str, bounds)), allowed, _ELSEWHERE)
         pairs = [bounds[name] for name in names]
+    elif (table := _to_table(bounds)).shape == (len(names), 2) and (
+        len(names) != 2 or isinstance(bounds, list) or not (table[0] < table[1]).all()
+    ):
+        pairs = table.tolist()
+    elif len(table) == 2 and table.shape[1:] in ((), (1,), (len(names),)):
+        pairs = np.broadcast_to(table.T, (len(names), 2)).tolist()
     else:
-        try:
-            ends = [np.broadcast_to(np.asarray(end, np.float64), len(names)).tolist() for end in bounds]  # type: ignore[attr-defined]
-            pairs = [*zip(*ends, strict=True)]
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(argument, bounds, f"{_PAIR}, for {len(names)} features", _ELSEWHERE) from None
+        found = f"{len(bounds)} entries" if isinstance(bounds, Sequence) and len(bounds) > _SHOWN else bounds
+        raise InvalidArgumentError(argument, found, f"{_PAIR}, for {len(names)} features", _ELSEWHERE)
     return [_declare_number(f"{argument} of {name!r}", pair, missing) for name, pair in zip(names, pairs, strict=True)]
+
+
+def _to_table(bounds: object) -> Labels:
+    """Return bounds as an array (2,), (2, D) or (D, 2), in which one number stands for D; an empty one for anything else."""
+    try:
+        ends = [np.asarray(end, np.float64) for end in bounds]  # type: ignore[attr-defined]
+        return np.array(np.broadcast_arrays(*ends))
+    except (TypeError, ValueError):
+        return np.empty(0)
 
 
 def read_booleans(frame: Frame) -> Frame:
@@ -156,7 +170,8 @@ def _declare_number(argument: str, bounds: Any, missing: str) -> Number:
         low, high = bounds
         return Number(float(low), float(high), missing=missing)
     except (TypeError, ValueError):
-        raise InvalidArgumentError(argument, bounds, "two finite numbers, the lower one first") from None
+        shown = tuple(bounds) if isinstance(bounds, list) else bounds
+        raise InvalidArgumentError(argument, shown, "two finite numbers, the lower one first") from None
 
 
 def _to_column(values: Labels) -> Words | Labels:
