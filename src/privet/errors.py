@@ -28,21 +28,28 @@ class PrivetError(Exception):
 
 
 class InvalidArgumentError(PrivetError, ValueError):
-    """An argument is not allowed; the message names the argument, its value, the allowed values and the fix.
+    """An argument is not allowed; the message names the cause, the argument, its value, the allowed values and the fix.
 
     Args:
         name: name of the argument, as the caller spells it.
         value: its value.
         allowed: the allowed values, in words.
         fix: how to fix it.
+        cause: what went wrong, where value and allowed values do not say it.
     """
 
-    def __init__(self, name: str, value: object, allowed: str, fix: str = "") -> None:
-        self.name, self.value, self.allowed, self.fix = name, value, allowed, fix
-        super().__init__(f"{name} is {value!r}; it must be {allowed}." + (f" {fix}" if fix else ""))
+    def __init__(self, name: str, value: object, allowed: str, fix: str = "", cause: str = "") -> None:
+        self.name, self.value, self.allowed, self.fix, self.cause = name, value, allowed, fix, cause
+        found = "missing" if value is None and allowed.startswith(("given", "declared")) else repr(value)
+        rule = "" if (found, allowed) == ("missing", "given") else f"; it must be {allowed}"
+        super().__init__((f"{cause}: " if cause else "") + f"{name} is {found}{rule}." + (f" {fix}" if fix else ""))
 
-    def __reduce__(self) -> tuple[type[InvalidArgumentError], tuple[str, object, str, str]]:
-        return (type(self), (self.name, self.value, self.allowed, self.fix))
+    def under(self, name: str) -> InvalidArgumentError:
+        """Return the error with another name of the argument."""
+        return InvalidArgumentError(name, self.value, self.allowed, self.fix, self.cause)
+
+    def __reduce__(self) -> tuple[type[InvalidArgumentError], tuple[str, object, str, str, str]]:
+        return (type(self), (self.name, self.value, self.allowed, self.fix, self.cause))
 
 
 class UnsupportedModelError(PrivetError):

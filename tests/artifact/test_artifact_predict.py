@@ -64,9 +64,9 @@ def test_rows_that_do_not_fit_are_counted_by_column_after_the_fix_and_named_on_r
     found, message = refused.value.found, str(refused.value)
     assert (found.number, found.rows) == (3, 2)
     assert found.first == (
-        "row 1, column 'work': 'circus' is not one of the 2 values",
+        "row 1, column 'work': 'circus' is not one of the 2 values private, state",
         "row 3, column 'age': 'old' is not a number from 17 to 90",
-        "row 3, column 'work': 'circus' is not one of the 2 values",
+        "row 3, column 'work': 'circus' is not one of the 2 values private, state",
     )
     assert message.startswith("Correct the rows, or encode them as in training")
     assert "column 'work': 2 of 3 cells, such as in row 1: 'circus' is not one of the 2 values" in message

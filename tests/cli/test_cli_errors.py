@@ -46,9 +46,9 @@ CASES = {
         "check {inputs}/wrong.py": "dataset",
         "check {inputs}/no_model.py": "defines no model",
         "check {inputs}/odd.py": "odd.py: model is 'int'",
-        "federate": "--data is None",
-        "fit --data digits --epsilon 1": "--out is None",
-        "fit --data digits --out run": "--epsilon is None; it must be given. Set a budget",
+        "federate": "--data is missing",
+        "fit --data digits --epsilon 1": "--out is missing",
+        "fit --data digits --out run": "--epsilon is missing. Set a budget",
         "predict nowhere --data digits --out found.csv": "It has no model.json",
         "guarantee nowhere": "It does not exist",
     },
@@ -84,7 +84,7 @@ CASES = {
         "{inputs}/mixture.toml --adjacency twins": "adjacency",
     },
     "plan": {
-        "": "--data is None; it must be given, or else --examples and --parameters",
+        "": "--data is missing; it must be given, or else --examples and --parameters",
         "--examples 100": "or else --examples and --parameters",
         "--data digits --parameters 9": "--parameters is 9; it must be left out with --data",
         "--data digits --epsilon 1 --noise-multiplier 1": "--noise-multiplier is 1.0; it must be left out",
@@ -144,9 +144,9 @@ CASES = {
     },
     "train --data {inputs}/images.npz --classes 3 --epsilon 8 --steps 3 --out run": {
         "": "or name the array of users",
-        "--user-column user_train": "--user-cap is None; it must be given for data with users",
-        "--user-column user_train --user-cap 2 --views 3": "--augment is None; it must be given with views",
-        "--user-column user_train --user-cap 2 --augment flip": "--views is None; it must be given with augment",
+        "--user-column user_train": "--user-cap is missing; it must be given for data with users",
+        "--user-column user_train --user-cap 2 --views 3": "--augment is missing; it must be given with views",
+        "--user-column user_train --user-cap 2 --augment flip": "--views is missing; it must be given with augment",
         "--user-column user_train --user-cap 0": "--user-cap is 0",
         "--user-column user_train --user-cap 2 --group-size 2": "--group-size is 2; it must be left out with --user-cap",
         "--user-column x_train --user-cap 2": "--user-column is 'x_train'; it must be an array other than inputs and",
@@ -177,8 +177,8 @@ CASES = {
         "--noise banded --batch-size 60": "at most examples / --batch-size = 4",
     },
     "train --data {inputs}/private.csv --schema {inputs}/bigger.toml --epsilon 4 --steps 4 --batch-size 60 --out run": {
-        "--holdout 0.2": "--evaluation-epsilon is None; it must be given with --holdout",
-        "--evaluation-epsilon 0.1": "--holdout is None; it must be given with --evaluation-epsilon",
+        "--holdout 0.2": "--evaluation-epsilon is missing; it must be given with --holdout",
+        "--evaluation-epsilon 0.1": "--holdout is missing; it must be given with --evaluation-epsilon",
         "--holdout 1.5 --evaluation-epsilon 0.1": "holdout is 1.5",
         "--holdout 0.2 --evaluation-epsilon 9": "at most the target, 4",
         "--holdout 0.2 --evaluation-epsilon 0": "it must be",
@@ -201,7 +201,7 @@ CASES = {
         "--scale-from none": "none holds no run",
     },
     "federate --data {inputs}/private.csv --schema {inputs}/users.toml --delta 1e-3 --user-cap 4 --out run": {
-        "": "--epsilon is None",
+        "": "--epsilon is missing",
         "--epsilon 8 --noise-multiplier 3": "--noise-multiplier is 3.0; it must be left out with --epsilon",
         "--epsilon 8 --fed-sgd --proximal 0.1": "--proximal is 0.1",
         "--epsilon 8 --local-learning-rate -1": "--local-learning-rate is -1",
@@ -210,7 +210,7 @@ CASES = {
         "--epsilon 8 --schema {inputs}/bigger.toml": "data with users",
     },
     "federate --data {inputs}/private.csv --schema {inputs}/users.toml --delta 1e-3 --epsilon 8": {
-        "--out run": "--user-cap is None"
+        "--out run": "--user-cap is missing"
     },
     "train --data {inputs}/private.csv --schema {inputs}/users.toml --epsilon 8 --user-cap 2 --out run": {
         "--views 2 --augment flip": "augment is"

@@ -303,7 +303,7 @@ def test_names_may_count_the_columns(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("absent.csv", None, "a readable table of delimited text in UTF-8, plain or .gz. No such file"),
+    ("absent.csv", None, "a readable table of delimited text in UTF-8, plain or .gz"),
     ("rows.csv.gz", b"no gzip", "a readable table of delimited text"),
     ("cut.csv.gz", gzip.compress(b"a,b\n1,2\n" * 99, mtime=0)[:30], "a readable table of delimited text"),
     ("rows.csv", "a,b\n1,2\n".encode("utf-16"), "a readable table of delimited text in UTF-8. It is in another encoding"),
@@ -312,9 +312,10 @@ def test_names_may_count_the_columns(tmp_path):
     ("rows.xlsx", b"", "the path of a table that ends in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .arrow, .feather"),
 ])  # fmt: skip
 def test_a_file_that_is_no_table_is_refused(tmp_path, name, content, message):
+    cause = "No such file or directory" if content is None else r"\w+"
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(InvalidArgumentError, match=rf"^data is '.*{name}'; it must be {message}"):
+    with pytest.raises(InvalidArgumentError, match=rf"^({cause}: )?data is '.*{name}'; it must be {message}"):
         read_frame(tmp_path / name)
 
 

@@ -42,7 +42,7 @@ WRITTEN = Schema(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(tables())
 def test_no_cell_raises_and_every_feature_is_bounded(drawn):
     schema, cells = drawn
@@ -111,7 +111,7 @@ def test_the_fingerprint_is_that_of_the_meaning_not_of_the_layout():
     ('who = "user"', 'who = "?"', r"^columns.who.kind is '\?'; it must be filled in"),
     ('["Private", "Gov"]', '["?"]', r"^columns.workclass.values is \['\?'\]; it must be filled in"),
     ('"classification"', '"?"', r"^target.task is '\?'; it must be filled in"),
-    ("lower = 17, ", "", r"^columns.age.lower is None; it must be given"),
+    ("lower = 17, ", "", r"^columns.age.lower is missing; it must be given"),
     ("lower = 17", "low = 17", r"^columns.age.low is 17; it must be left out: number has lower, upper, scale"),
     ("upper = 90", "upper = 17", r"^columns.age.upper is 17.0; it must be above lower = 17"),
     ("upper = 90", "upper = inf", r"^columns.age.upper is inf; it must be finite"),
@@ -127,7 +127,6 @@ def test_the_fingerprint_is_that_of_the_meaning_not_of_the_layout():
     ('false = "Female"', 'false = "male"', r"^columns.sex.false is \['male'\]; it must be different"),
     ('column = "income"', 'column = "age"', r"^columns.age is 'the target'; it must be a column other than the target"),
     ("[target]", "[goal]", r"^goal is 'a section'; it must be left out"),
-    ("[columns]", "[columns", r"^schema is 'no TOML'; it must be a TOML text"),
 ], ids=lambda value: None)  # fmt: skip
 def test_a_wrong_schema_is_refused_by_column_key_and_fix(tmp_path, before, after, message):
     assert before in HAND
@@ -139,11 +138,13 @@ def test_a_wrong_schema_is_refused_by_column_key_and_fix(tmp_path, before, after
         Schema.read(tmp_path / "own.toml")
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"[columns"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "own.toml").write_bytes(content)
-    with pytest.raises(InvalidArgumentError, match=r"^schema is .*own.toml'; it must be a readable TOML file"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"^(No such file|It is not UTF-8|It does not parse).*: .*own.toml.*; it must be"
+    ):
         Schema.read(tmp_path / "own.toml")
 
 

@@ -2,16 +2,18 @@
 
 import functools
 import types
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 import privet
 from one_layer import D, N, Probe, linear_loss, plan, setup
 from privet.collate import couples, remembers
-from privet.errors import InvalidArgumentError, UnsupportedModelError
+from privet.errors import InvalidArgumentError, PrivetWarning, UnsupportedModelError
 from privet.training import preflight
 from privet.training.preflight import COMPUTED_FROM_PUBLIC_INPUT, SHAPES_WERE_READ
 from rounding import assert_equal_up_to_rounding
@@ -261,6 +263,27 @@ def test_a_first_example_that_cannot_be_read_is_refused_without_what_the_error_s
     assert "secret" not in str(refusal.value)
     assert refusal.value.__cause__ is None
     assert refusal.value.__suppress_context__
+
+
+@pytest.mark.parametrize("found", [None, Path("a.png"), Image.new("L", (2, 2)), object()], ids=lambda found: type(found).__name__)
+def test_an_object_that_cannot_be_put_in_a_batch_is_named_by_its_field(found):
+    for item, place in (
+        ((torch.zeros(D), found), r"item\[1\]"),
+        ({"x": torch.zeros(D), "more": {"y": found}}, r"item\['more'\]\['y'\]"),
+    ):
+        with pytest.raises(
+            UnsupportedModelError, match=rf"^{place} is a {type(found).__name__}, which torch cannot put in a batch.*ToTensor"
+        ):
+            train(dataset=Watched(lambda index, item=item: item))
+
+
+def test_dropout_in_eval_mode_is_warned_of():
+    model = nn.Sequential(nn.Linear(D, 4), nn.Dropout(0.1), nn.Linear(4, 1))
+    loss = lambda model, batch: model(batch[0])[:, 0].square()  # noqa: E731
+    train(model, loss)
+    train(nn.Sequential(nn.Linear(D, 4), nn.Dropout(0.0), nn.Linear(4, 1)).eval(), loss)
+    with pytest.warns(PrivetWarning, match=r"in eval\(\) mode, in which its dropout does nothing: call model.train\(\)"):
+        train(model.eval(), loss)
 
 
 class Transformed(Probe):

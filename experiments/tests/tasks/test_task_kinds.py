@@ -42,7 +42,7 @@ def test_a_network_has_an_output_for_each_label_or_one_for_a_target():
 
 
 def test_a_network_for_targets_without_bounds_is_refused():
-    with pytest.raises(InvalidArgumentError, match="target_bounds is None; it must be given for a regression"):
+    with pytest.raises(InvalidArgumentError, match="target_bounds is missing; it must be given for a regression"):
         Setup("targets", "mlp", 0.1).build_model(DataSet("targets", EXAMPLES, None, None, ""))
 
 

@@ -157,4 +157,4 @@ def construct(kind: type, name: str, values: Mapping[str, object], bases: Mappin
     try:
         return kind(**{key: decode(f"{name}.{key}", value, bases.get(key, object)) for key, value in values.items()})
     except TypeError as error:
-        raise InvalidArgumentError(name, sorted(values), "complete", str(error)) from None
+        raise InvalidArgumentError(name, sorted(values), "complete", cause=str(error)) from None

@@ -37,7 +37,7 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
         where = f" (line {own[-1]})" if own else ""
         raise InvalidArgumentError(
             "MODEL.py", str(file), f"a Python file that {needed} and runs without errors",
-            f"It fails{where}: {type(error).__name__}: {str(error).rstrip('.')}.",
+            cause=f"{type(error).__name__}{where}: {str(error).rstrip('.')}",
         ) from error  # fmt: skip
     finally:
         sys.path.remove(str(file.resolve().parent))
@@ -62,7 +62,7 @@ class Definitions:
         """Return the value with this name, which must be defined."""
         value = self.find(name, kind)
         if value is None:
-            raise InvalidArgumentError("MODEL.py", str(self.file), f"a file that {self.needed}", f"It defines no {name}.")
+            raise InvalidArgumentError("MODEL.py", str(self.file), f"a file that {self.needed}", cause=f"it defines no {name}")
         return value
 
     def examples(self, limit: int) -> tuple[Any, int]:

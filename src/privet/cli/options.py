@@ -29,6 +29,8 @@ from privet.sampling import BallsInBins, FixedOrder, FixedSize, FullBatch, Poiss
 from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule
 
 _Options = TypeVar("_Options")
+# Options with a second, short name.
+_SHORT = {"epsilon": "--eps", "learning_rate": "--lr"}
 
 
 def option(
@@ -52,6 +54,9 @@ def option(
 def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options], None]], Callable[..., None]]:
     """Return a decorator for the function of a command, which takes its options as one object of this frozen dataclass."""
     hints, own = get_type_hints(kind), cast(Any, kind)
+    for each in fields(own):
+        if each.name in _SHORT:
+            each.metadata["option"].param_decls = (as_option(each.name), _SHORT[each.name])
     parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)] + [
         inspect.Parameter(
             each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default,

@@ -98,7 +98,8 @@ class CommandByTopic(TyperCommand):
         for topic, records in topics.items():
             if records:
                 with formatter.section(topic):
-                    formatter.write_dl([(name.ljust(width), text) for name, text in records])
+                    # With rich installed, some versions of typer escape brackets for it.
+                    formatter.write_dl([(name.ljust(width), text.replace("\\[", "[")) for name, text in records])
 
 
 def as_option(name: str) -> str:
@@ -120,5 +121,5 @@ def in_options(error: InvalidArgumentError, options: Collection[str]) -> Invalid
         return as_option(found.group()) if as_option(found.group()) in options else found.group()
 
     # Words with an underscore are arguments.
-    texts = (re.sub(r"(?<![\w.])[a-z]+(_[a-z]+)+\b", renamed, text) for text in (error.allowed, fix))
+    texts = (re.sub(r"(?<![\w.])[a-z]+(_[a-z]+)+\b", renamed, text) for text in (error.allowed, fix, error.cause))
     return InvalidArgumentError(option, error.value, *texts)

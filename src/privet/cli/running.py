@@ -104,11 +104,7 @@ def check_before(given: Any, verb: str, example: str, *, noise_known: bool) -> s
 def load_dataset(given: DataOptions, schema: Schema | None = None) -> DataSet:
     """Return the data that the options describe, with scaled targets; `schema` takes the place of the file's."""
     options = {name: getattr(given, name, None) for name in ("folder", "target", "classes", "test", "user_column")}
-    found = runs.scale_targets(load(given.data, schema=schema or given.schema, **options))
-    if found.schema is not None:  # always, since whether cells fit is private
-        check = f"privet schema check {shlex.quote(str(given.data))} --schema {shlex.quote(given.schema or 'SCHEMA.toml')}"
-        print(f"Rows whose target does not fit the schema contribute nothing. Count what does not fit: {check}", file=sys.stderr)
-    return found
+    return runs.scale_targets(load(given.data, schema=schema or given.schema, **options))
 
 
 def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:
@@ -127,16 +123,24 @@ def start_run(given: RunOptions, setup: runs.Setup, plan: Plan, dataset: DataSet
     with resumable(directory, setup.command), open_sinks(given.log or (), directory, shown, "--log") as sinks:
         outcome = runs.start(
             setup, plan, dataset, directory,
-            budget=budget, progress=not given.quiet, callbacks=sinks, announce=partial(announce, quiet=given.quiet),
+            budget=budget, progress=not given.quiet, callbacks=sinks, announce=partial(announce, given, dataset),
         )  # fmt: skip
     print_outcome(outcome, given)
 
 
-def announce(forecast: Feasibility, *, quiet: bool) -> None:
-    """Print at most four lines on standard error before the first step: the plan, and what is unlikely to work."""
-    lines = [] if quiet else [f"Plan: {forecast}"]
-    for line in (*lines, *(f"Warning: {text}" for text in forecast.warnings)):
+def announce(given: Any, dataset: DataSet, forecast: Feasibility) -> None:
+    """Print at most five lines on standard error before the first step: the plan, and what is unlikely to work."""
+    lines = [] if given.quiet else [f"Plan: {forecast}"]
+    for line in (*lines, *(f"Warning: {text}" for text in forecast.warnings), *list_checks(given, dataset)):
         print(line, file=sys.stderr)
+
+
+def list_checks(given: Any, dataset: DataSet) -> list[str]:
+    """Return the line on cells that do not fit, which is there for every table: whether there are any is private."""
+    if dataset.schema is None:
+        return []
+    check = f"privet schema check {shlex.quote(str(given.data))} --schema {shlex.quote(given.schema or 'SCHEMA.toml')}"
+    return [f"Rows whose target does not fit the schema contribute nothing. Count what does not fit: {check}"]
 
 
 def print_outcome(outcome: Outcome, given: RunOptions) -> None:

@@ -117,11 +117,18 @@ def check_rule(rule: Rule, names: Sequence[str]) -> None:
     except InvalidArgumentError:
         raise
     except Exception as error:
+        why = str(error).partition("We don't support")[0].rstrip(" .")
         allowed = "a rule that computes weights for any norms by operations of tensors, which torch.vmap vectorises"
-        raise InvalidArgumentError("clipping", rule, allowed, f"It raised {type(error).__name__}: {error}") from error
+        raise InvalidArgumentError("clipping", rule, allowed, cause=f"{type(error).__name__}: {why}") from error
+    if bool((lost := weights.isnan()).any()):
+        cause, allowed = (
+            f"the weight of norm {norms[lost].min():g} is NaN",
+            "a rule whose weights are numbers for all norms from 0",
+        )
+        raise InvalidArgumentError("clipping", rule, allowed, cause=cause)
     if together.shape != norms.shape or not torch.allclose(together.to(norms), weights, rtol=_TOLERANCE, atol=0.0):
         allowed = "a rule whose weight for an example depends on that example's norms only"
-        raise InvalidArgumentError("clipping", rule, allowed, "In a batch it returns other weights than for each example alone.")
+        raise InvalidArgumentError("clipping", rule, allowed, cause="it returns other weights in a batch than for one example")
     if bool((_clamp(rule, norms, groups, weights, statistics) < 1 - _TOLERANCE).any()):
         allowed = f"a rule whose contributions are at most its sensitivity {rule.sensitivity:g}"
         fix = "weight · norm exceeds it for some norms; make the weights smaller or the sensitivity larger."

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
 from privet.tables import Classification
-from privet.tables.cells import UNDECLARED
-from privet.tables.targets import MOST_CLASSES
+from privet.tables.cells import UNDECLARED, Words, list_cells
+from privet.tables.targets import MOST_CLASSES, Target
 
 # Accepted declarations; `parse_classes` explains the forms.
 Declaration = int | str | Sequence[str | int | float]
@@ -50,13 +50,15 @@ def describe_classes(task: Classification) -> str:
     )
 
 
-def require_targets(targets: NDArray[np.generic], argument: str, where: str) -> NDArray[np.generic]:
-    """Return the targets (N,) of *public* test data if all of them fit the declaration; errors name a row."""
+def require_targets(
+    targets: NDArray[np.generic], argument: str, where: str, task: Target, cells: Words | NDArray[np.generic]
+) -> NDArray[np.generic]:
+    """Return the targets (N,) of *public* test data if the cells that they come from all fit the task; errors name a row."""
     misfits = np.isnan(targets) if targets.dtype.kind == "f" else targets == UNDECLARED
-    stray = np.flatnonzero(misfits)
-    if len(stray):
-        fix = f"Row {stray[0] + 1} has another one: correct it, drop it, or change the declaration."
-        raise InvalidArgumentError(argument, where, "test data whose targets are all as declared", fix)
+    for row in map(int, np.flatnonzero(misfits)[:1]):
+        cause = f"row {row + 1} has the target {list_cells(cells)[row]!r}, which is not {task.requirement}"
+        fix = "Correct it, drop it, or change the declaration."
+        raise InvalidArgumentError(argument, where, "test data whose targets are all as declared", fix, cause)
     return targets
 
 

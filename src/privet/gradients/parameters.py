@@ -54,9 +54,10 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
                 "the model to the device that trains it"
             )
         if parameter.dtype not in _PRECISIONS:
+            fix = "train its real and imaginary parts, and join them" if parameter.is_complex() else "call model.float()"
             raise UnsupportedModelError(
-                f"parameter {name} is {parameter.dtype}; trained parameters must be float32, float64 or bfloat16: call "
-                "model.float(), or convert this parameter"
+                f"parameter {name} is {parameter.dtype}; trained parameters must be float32, float64 or bfloat16: {fix}, or "
+                "convert this parameter"
             )
     return parameters
 

@@ -3,6 +3,7 @@
 None has batch normalisation, through which an example would change the gradients of others.
 """
 
+from privet.models.group_norm import replace_batch_norm
 from privet.models.networks import NAMES, build
 
-__all__ = ["NAMES", "build"]
+__all__ = ["NAMES", "build", "replace_batch_norm"]

@@ -31,6 +31,7 @@ BEYOND = 3
 # Encodings of a missing cell: features of 0, or these and an additional indicator of 1.
 _NEUTRAL, _INDICATOR = "neutral", "indicator"
 _MOST_VALUES = 10_000
+_SHOWN = 5  # values in a message
 _MOST_TEXT_FEATURES = 2**20
 _WORD = re.compile(r"\w+")
 _TRUE = ("true", "t", "yes", "y", "1", "1.0")
@@ -304,8 +305,8 @@ class Category(Column):
 
     @property
     def requirement(self) -> str:
-        """The number of values, because there may be many."""
-        return f"one of the {len(self.values)} values"
+        """The number of values, and a few of them."""
+        return f"one of the {len(self.values)} values {shorten(self.values)}"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
         """Return an indicator of each value, (N, values), and of missing and unknown cells if the schema has them."""
@@ -459,6 +460,11 @@ class Identifier(Column):
 @dataclass(frozen=True)
 class Ignore(Column):
     """A column that is not used."""
+
+
+def shorten(values: Sequence[str]) -> str:
+    """Return public values in words: a few, because there may be many."""
+    return ", ".join(values[:_SHOWN]) + (", …" if len(values) > _SHOWN else "")
 
 
 def distinct_texts(name: str, values: object, least: int, most: int) -> tuple[str, ...]:

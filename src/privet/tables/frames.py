@@ -140,8 +140,8 @@ def _read_arrow(path: Path, argument: str, module: str, function: str) -> Any:
     try:
         return read(path)
     except (OSError, ValueError) as error:  # pyarrow's errors are derived from these
-        fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
-        raise InvalidArgumentError(argument, str(path), f"a readable {path.suffix} file", fix) from None
+        cause = getattr(error, "strerror", None) or type(error).__name__
+        raise InvalidArgumentError(argument, str(path), f"a readable {path.suffix} file", cause=cause) from None
 
 
 def _from_mapping(source: Mapping[str, Sequence[object]], argument: str) -> Frame:
@@ -247,9 +247,9 @@ def _opened(path: Path, argument: str) -> Iterator[tuple[list[str], str, IO[str]
     except _UnreadableError as error:
         raise InvalidArgumentError(argument, str(path), *error.args) from None
     except (OSError, EOFError, csv.Error, zlib.error) as error:
-        fix = f"{getattr(error, 'strerror', None) or type(error).__name__}."
+        cause = getattr(error, "strerror", None) or type(error).__name__
         allowed = "a readable table of delimited text in UTF-8, plain or .gz"
-        raise InvalidArgumentError(argument, str(path), allowed, fix) from None
+        raise InvalidArgumentError(argument, str(path), allowed, cause=cause) from None
 
 
 def _split(line: str, delimiter: str) -> list[str]:

@@ -182,16 +182,16 @@ class Schema(Part):
         try:
             return cls.from_toml(read_text(Path(path).expanduser()))
         except DocumentError as error:
-            raise InvalidArgumentError("schema", str(path), "a readable TOML file", f"{error}.") from None
+            raise InvalidArgumentError("schema", str(path), "a readable TOML file", cause=str(error)) from None
         except InvalidArgumentError as error:
-            raise InvalidArgumentError(f"{path}: {error.name}", error.value, error.allowed, error.fix) from None
+            raise error.under(f"{path}: {error.name}") from None
 
     @classmethod
     def of(cls, given: object) -> Schema:
         """Return a schema as it is, or that of the TOML file with this path."""
-        if not isinstance(given, cls | str | Path):
+        if not isinstance(given, Schema | str | Path):
             raise InvalidArgumentError("schema", type(given).__name__, "a privet.tables.Schema, or the path of its TOML file")
-        return given if isinstance(given, cls) else cls.read(given)
+        return given if isinstance(given, Schema) else cls.read(given)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values, every argument included."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from privet._utils.registry import add
 from privet.errors import InvalidArgumentError, positive
 from privet.tables.cells import UNDECLARED, Words, match, to_number, to_words
-from privet.tables.columns import Declared, Number, distinct_texts
+from privet.tables.columns import Declared, Number, distinct_texts, shorten
 
 # The number of classes of the largest common benchmark; more of them indicate a regression target by mistake.
 MOST_CLASSES = 1000
@@ -85,8 +85,8 @@ class Classification(Target):
 
     @property
     def requirement(self) -> str:
-        """The number of classes."""
-        return f"one of the {len(self.classes)} classes"
+        """The number of classes, and a few of them."""
+        return f"one of the {len(self.classes)} classes {shorten(self.classes)}"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int64]:
         """Return the class of each row in [0, K), int64; `UNDECLARED` for a cell that is none."""

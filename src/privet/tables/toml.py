@@ -49,7 +49,9 @@ def parse_schema(text: str) -> dict[str, Any]:
     try:
         found = from_toml(text)
     except DocumentError as error:
-        raise InvalidArgumentError("schema", "no TOML", "a TOML text", f"{error}.") from None
+        place = re.search(r"at line (\d+)", str(error))
+        line = text.splitlines()[int(place[1]) - 1] if place else text.strip()
+        raise InvalidArgumentError("schema", line[:80], "TOML", cause=str(error)) from None
     for key in found.keys() - set(_SECTIONS):
         raise InvalidArgumentError(key, "a section", f"left out: a schema consists of {', '.join(_SECTIONS)}")
     target = _section(found, "target")
@@ -143,7 +145,7 @@ def _construct(kinds: Mapping[str, type[_T]], key_of_kind: str, where: str, give
     try:
         return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{where}.{error.name}", error.value, error.allowed, error.fix) from None
+        raise error.under(f"{where}.{error.name}") from None
 
 
 def _filled(where: str, value: object) -> Any:

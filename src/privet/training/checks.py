@@ -21,6 +21,7 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, c
 from privet.gradients import METHODS
 from privet.gradients.parameters import list_modules
 from privet.plan import Plan
+from privet.plan.mechanism import Epochs
 from privet.reading.batches import check_dataset
 from privet.training.draws import Reading
 
@@ -162,7 +163,8 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
     except TypeError:
         raise InvalidArgumentError(
             "scheduler", kind, "one whose step() needs no arguments",
-            "A metric of the training data would not be private; choose a schedule that is known in advance.",
+            "A metric of the training data would not be private. Choose a schedule that is known in advance, or leave scheduler= "
+            "out and call step(metric) between steps, with a metric of public data.",
         ) from None  # fmt: skip
     for each in (scheduler, *getattr(scheduler, "_schedulers", ())):
         if getattr(each, "optimizer", None) is not optimizer:
@@ -172,6 +174,9 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
                 "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
                 "It counts the steps of the run; create a new one, with a schedule that starts at the first step.",
             )  # fmt: skip
+    for name, value in vars(scheduler).items():
+        if isinstance(value, Epochs):
+            raise InvalidArgumentError("scheduler", f"{kind}({name}={value})", "given a number", "Use plan.total_steps.")
     if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
         raise InvalidArgumentError(
             "scheduler", f"OneCycleLR(total_steps={scheduler.total_steps})", f"of at least {steps} steps, which the plan takes",

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Self
@@ -21,7 +22,7 @@ from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
-from privet.errors import USER_ERRORS, LedgerError, PrivetError, raise_interrupt
+from privet.errors import USER_ERRORS, LedgerError, PrivetError, PrivetWarning, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
 from privet.gradients.methods.passes import Past
 from privet.gradients.parameters import refuse_inference_mode, trainable
@@ -139,6 +140,8 @@ class Loop(Unique, ABC):
         Raises:
             InvalidArgumentError: one of the callbacks is no `privet.Callback`.
         """
+        if not self.steps_left:
+            warnings.warn(f"all {len(self)} steps of the plan are taken, so nothing is left to do", PrivetWarning, stacklevel=2)
         for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress):
             pass
 

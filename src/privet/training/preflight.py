@@ -8,7 +8,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils import _pytree as pytree
 
 from privet._utils.randomness import preserve_generators
 from privet.accounting.privacy_unit import find_unit
@@ -29,6 +32,7 @@ from privet.reading.transfer import find_unsendable
 from privet.training.checks import note_modules
 
 _FEW = 3
+_BATCHED = (Tensor, np.ndarray, np.generic, int, float, str, bytes)
 
 SHAPES_WERE_READ = (
     "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to generate public "
@@ -155,9 +159,9 @@ class Preflight:
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)
             if self.rows.collate is None and str(frame.f_globals.get("__name__", "")).startswith("torch.utils.data"):
                 raise UnsupportedModelError(
-                    "the data set's items hold values that torch cannot put in a batch: it takes tensors, numbers, text, and "
-                    "lists and dictionaries of them. Convert them in the data set, or pass collate=, a function that turns "
-                    "[item] into a batch of one"
+                    f"{_name_objects(self.rows.dataset)}, which torch cannot put in a batch: it takes tensors, numbers, text, "
+                    "and lists and dictionaries of them. Convert it in the data set (an image by torchvision's ToTensor), leave "
+                    "it out, or pass collate=, a function that turns [item] into a batch of one"
                 ) from None
             place = f"{frame.f_code.co_name}, line {line} of {frame.f_code.co_filename}"  # the message may be private
             raise UnsupportedModelError(
@@ -185,8 +189,20 @@ def _make_items(item: Any, *, public: bool = False) -> list[list[Any]]:
     return [make_synthetic_items(item, _FEW, kind, public=public) for kind in range(len(KINDS))]
 
 
+def _name_objects(dataset: Any) -> str:
+    """Return what the first item has that is no tensor, number or text."""
+    with preserve_generators():
+        leaves, _ = pytree.tree_flatten_with_path(dataset[0])
+    found = [f"item{pytree.keystr(path)} is a {type(leaf).__name__}" for path, leaf in leaves if not isinstance(leaf, _BATCHED)]
+    return ", ".join(found[:_FEW]) or "an item of the data set holds an object"
+
+
 def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:
     modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
+    if not model.training and any(isinstance(module, _DropoutNd) and module.p for module in modules):
+        warnings.warn(
+            "the model is in eval() mode, in which its dropout does nothing: call model.train()", PrivetWarning, stacklevel=2
+        )
     compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
     if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
         warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)

@@ -63,11 +63,11 @@ def test_without_a_schema_a_table_is_refused_with_the_command_that_drafts_one(tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).touch()
     command = f"privet schema draft '?{re.escape(name)}'? --target kind > schema.toml"
-    with pytest.raises(InvalidArgumentError, match=rf"^schema is None; .* {command}"):
+    with pytest.raises(InvalidArgumentError, match=rf"^schema is missing; .* {command}"):
         data.load(name, target="kind", classes="a,b")
-    with pytest.raises(InvalidArgumentError, match=r"^schema is None; .* --target COLUMN > schema.toml"):
+    with pytest.raises(InvalidArgumentError, match=r"^schema is missing; .* --target COLUMN > schema.toml"):
         data.load(tmp_path / name)
-    with pytest.raises(InvalidArgumentError, match=r"^schema is None; .* print\(privet.tables.draft\(.*'kind'\)"):
+    with pytest.raises(InvalidArgumentError, match=r"^schema is missing; .* print\(privet.tables.draft\(.*'kind'\)"):
         data.load({"kind": ["a"]}, target="kind")
 
 
@@ -93,7 +93,7 @@ def test_test_data_is_encoded_alike(tmp_path):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("age,kind,size\n1,cat,2\n", "test is .*with the columns of its schema. It has no column 'colour'"),
-    ("age,kind,size,colour\n1,cat,2,red\n1,emu,2,red\n", "test is .*whose targets are all as declared. Row 2 has"),
+    ("age,kind,size,colour\n1,cat,2,red\n1,emu,2,red\n", "row 2 has the target 'emu', .* 3 classes ant, cat, dog: test is"),
     ("a,a\n", "test is .*first line names each column once"),
 ], ids=["a column is missing", "a target is not declared", "no header"])  # fmt: skip
 def test_unfit_test_data_is_refused(tmp_path, text, message):

@@ -1,5 +1,7 @@
 """Calls on the physical batch: the example dimension is vmap's."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -25,6 +27,22 @@ def test_the_function_sees_examples_first_and_its_result_is_one_examples(dimensi
     assert torch.equal(found, x.movedim(dimension, 0).flip(0))
     assert torch.equal(total[0], x.movedim(dimension, 0).sum(0))
     assert seen == [(False, (5, 5, 5), (2, 3))]
+
+
+def test_torch_is_not_heard_on_operators_without_a_rule():
+    """It asks users to file an issue, which would be about Privet's use of vmap."""
+
+    def call(token, x):
+        return torch.kl_div(x.log_softmax(0), x.softmax(0))
+
+    x = torch.randn(4, 3)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = vectorise(call, torch.zeros(4), [x], [True])
+        assert not heard
+        torch.func.vmap(lambda x: call(None, x))(x)
+        assert heard
+    assert found.shape == (4, 3)
 
 
 @pytest.mark.parametrize("inner", [

@@ -72,6 +72,7 @@ def count(module, y):
     (lambda module, y: module.seen.append(1), "attribute 'inner.seen'"),
     (lambda module, y: module.recent.append(1), "attribute 'inner.recent'"),
     (lambda module, y: setattr(module, "last", y), "attribute 'inner.last'"),
+    (lambda module, y: setattr(module, "last", (y, y)), r"attribute 'inner.last'\[0\], attribute 'inner.last'\[1\]"),
     (remember, "name 'SEEN' of remember"), (total, "name 'TOTAL' of total"), (number, "name 'NUMBER' of number"),
 ])  # fmt: skip
 def test_what_a_model_changes_is_named_and_stays_as_it_was(change, name):

@@ -82,6 +82,7 @@ def test_arguments_can_serve_another_plan_later(tmp_path):
     ({"max_steps": 7}, False),
     ({"num_train_epochs": 1.5}, True),  # 32 examples in steps of 8
     ({"num_train_epochs": 2}, False),
+    ({"num_train_epochs": 3}, False),  # the default is 3.0
     ({"num_train_epochs": 0.1}, False),
     ({"num_train_epochs": 2, "max_steps": 6}, True),  # the host leaves epochs out then
     ({"per_device_train_batch_size": 8}, True),

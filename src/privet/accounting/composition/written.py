@@ -136,7 +136,7 @@ def _release(number: int, given: object) -> Release:
         missing = ", ".join(name for name in known if name not in values and name != "count")
         raise InvalidArgumentError(where, given, f"a table with {missing}") from None
     except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{where}.{error.name}", error.value, error.allowed, error.fix) from None
+        raise error.under(f"{where}.{error.name}") from None
 
 
 def _table(name: str, given: object, known: tuple[str, ...] | list[str] | None) -> Mapping[str, Any]:

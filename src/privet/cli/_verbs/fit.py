@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli import options
 from privet.cli.options import command, option, require
 from privet.cli.output import MODEL, RUN, answer
-from privet.cli.running import NO_GOAL, load_dataset
+from privet.cli.running import NO_GOAL, list_checks, load_dataset
 from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
 from privet.errors import choice
@@ -66,6 +67,8 @@ def fit(_: typer.Context, given: FitOptions) -> None:
         radius=given.radius, intercept=given.intercept, source=given.noise_source,
     )  # fmt: skip
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
+    for line in list_checks(given, dataset):
+        print(line, file=sys.stderr)
     outcome = fit_and_write(
         plan, dataset, given.out, data=given.data, license=given.license, device=given.device, defaults=chosen
     )

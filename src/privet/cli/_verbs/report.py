@@ -33,7 +33,7 @@ def guarantee(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Directory of a run, or of several runs to compare.", metavar="RUN")],
+    runs: Annotated[list[Path], typer.Argument(help="Directory of a run, or of several runs to compare.", metavar="RUN...")],
     out: Annotated[Path | None, typer.Option(help="Directory for a comparison of several runs; default: comparison.")] = None,
     json: Json = False,
 ) -> None:

@@ -71,7 +71,7 @@ class TrainOptions(
     optimizer: str = option(f"Optimizer: {', '.join(OPTIMIZERS)}.", MODEL, "sgd")
     learning_rate: float | None = option(
         "Learning rate; default: by the optimizer, the steps and, except for adaptive optimizers, noise and bound.",
-        MODEL, None, "--learning-rate", "--lr",
+        MODEL,
     )  # fmt: skip
     momentum: float | None = option("Momentum of sgd, heavy-ball and nesterov; default: 0.9, or 0 with --outer-momentum.", MODEL)
     optimizer_options: dict[str, Any] | None = option(

@@ -62,10 +62,12 @@ def load_npz(
     if kinds.get("x_test", kinds["x_train"]) != kinds["x_train"]:
         raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
     _mark_unfit(inputs["x_train"], labels["y_train"])
+    if origin:
+        require_targets(labels["y_test"], "y_test", origin, known, arrays["y_test"])
     return DataSet(
         name=path.stem,
         train=to_tensors(inputs["x_train"], labels["y_train"]),
-        test=to_tensors(inputs["x_test"], require_targets(labels["y_test"], "y_test", origin)) if origin else None,
+        test=to_tensors(inputs["x_test"], labels["y_test"]) if origin else None,
         classes=known.outputs,
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,

@@ -32,7 +32,9 @@ def load_table(source: object, *, schema: Schema | str | Path, target: str | Non
     if test is not None:
         rows = _read_test(test, source)
         origin = f"{_describe(rows)}, provided as public test data"
-        tested = to_tensors(known.encode(rows), require_targets(known.encode_target(rows), "test", rows.source))
+        cells = known.cells(rows, known.target)
+        targets_tested = require_targets(known.encode_target(rows), "test", rows.source, known.task, cells)
+        tested = to_tensors(known.encode(rows), targets_tested)
     return DataSet(
         name=Path(frame.source).name.split(".")[0] if isinstance(source, str | Path) else "table",
         train=to_tensors(inputs, targets),

@@ -111,11 +111,13 @@ def vectorise(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any],
     _prepare_vmap()
     # Rules draw random numbers below vmap. Anything else would draw those of all examples from one stream.
     level = _functorch._vmap_increment_nesting(len(token), "error")
+    _functorch._set_vmap_fallback_warning_enabled(False)  # torch asks users to report operators that run once per example
     try:
         inside = [_functorch._add_batch_dim(x, 0, level) if mine else x for x, mine in zip(leaves, own, strict=True)]
         result = call(_functorch._add_batch_dim(token, 0, level), *inside)
         return _functorch._remove_batch_dim(result, level, len(token), 0)  # type: ignore[no-any-return]
     finally:
+        _functorch._set_vmap_fallback_warning_enabled(True)
         _functorch._vmap_decrement_nesting()
 
 

@@ -59,8 +59,8 @@ def refuse_batch_statistics(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
             raise UnsupportedModelError(
-                f"module {name!r} is a {type(module).__name__} that normalises over the batch, which is one example here; use "
-                "nn.GroupNorm, or freeze it in eval() mode with its running statistics"
+                f"module {name!r} is a {type(module).__name__} that normalises over the batch, which is one example here: "
+                "call privet.models.replace_batch_norm(model), or freeze it in eval() mode with its running statistics"
             )
 
 
@@ -198,7 +198,8 @@ def _loop_gradients(program: Program, examples: Examples, what: str, seed: int =
         says = type(error).__name__ if quiet else f"{type(error).__name__}: {error}"
         cause = None if quiet else error
         raise _UnsuitableInputError(
-            f"the model or loss fails in loss_fn(model, batch) on {what} ({says}); fix them for a batch of one example. {_FIX}"
+            f"{says}. This is how loss_fn(model, batch) fails on {what}, a batch of one; correct the model, the loss, or "
+            f"the types and shapes of the data. {_FIX}"
         ) from cause
 
 

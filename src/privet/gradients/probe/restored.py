@@ -93,6 +93,9 @@ def _read(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Tensor):
         # Of an attribute the numbers: a mask that is made anew for each example may be the same.
         yield name, value.detach().clone() if name.startswith("attribute") else (id(value), value._version)
+    elif isinstance(value, tuple):
+        for place, each in enumerate(value):
+            yield from _read(f"{name}[{place}]", each)
     elif isinstance(value, _NUMBERS + _SIZED):
         yield name, len(value) if isinstance(value, _SIZED) else value
 

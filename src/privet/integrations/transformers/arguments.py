@@ -108,11 +108,12 @@ def apply_plan(args: Any, plan: Plan) -> None:
         raise InvalidArgumentError(
             f"{kind}.max_steps", args.max_steps, f"the plan's number of steps, {steps}", "Leave it out: it follows from the plan."
         )
-    if args.max_steps <= 0 and args.num_train_epochs != _default(args, "num_train_epochs"):
-        meant = _steps_in(plan, args.num_train_epochs)
+    asked, usual = args.num_train_epochs, _default(args, "num_train_epochs")
+    if args.max_steps <= 0 and (asked != usual or type(asked) is not type(usual)):  # 3 is asked for; 3.0 is the default
+        meant = _steps_in(plan, asked)
         if meant != steps:
             raise InvalidArgumentError(
-                f"{kind}.num_train_epochs", args.num_train_epochs, f"as long as the plan, which has {steps} steps",
+                f"{kind}.num_train_epochs", asked, f"as long as the plan, which has {steps} steps",
                 f"So many epochs are {meant} steps of this plan. Leave it out: it follows from the plan.",
             )  # fmt: skip
     physical = args.per_device_train_batch_size

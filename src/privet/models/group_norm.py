@@ -1,0 +1,54 @@
+"""Group normalisation in place of batch normalisation, which couples the examples of a batch."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from privet.errors import UnsupportedModelError
+
+_MOST_GROUPS, _FEWEST_CHANNELS = 32, 4
+
+
+def replace_batch_norm(model: nn.Module) -> nn.Module:
+    """Replace each batch normalisation of a model by a group normalisation of the same width, and return the model.
+
+    Create the optimizer afterwards. Weights and biases stay; running statistics are dropped. The number of groups is the largest
+    divisor of the width that is at most 32, as in Wu & He 2018, "Group normalization", and leaves 4 channels in each group.
+    `BatchNorm1d` becomes one group, since groups of a single vector would have few numbers.
+
+    Args:
+        model: changed in place; a model that is itself a batch normalisation is replaced.
+
+    Raises:
+        UnsupportedModelError: a layer is of a class derived from torch's, which may do more, or has no width yet.
+
+    >>> replace_batch_norm(nn.Sequential(nn.Conv2d(3, 48, 3), nn.BatchNorm2d(48)))[1]
+    GroupNorm(12, 48, eps=1e-05, affine=True)
+    """
+    made: dict[int, nn.Module] = {}  # by identity, as a layer may have several places
+    if isinstance(model, _BatchNorm):
+        return _to_group_norm("", model)
+    for parent_name, parent in [*model.named_modules()]:
+        for name, child in parent._modules.items():
+            if isinstance(child, _BatchNorm):
+                path = f"{parent_name}.{name}".lstrip(".")
+                parent._modules[name] = made.get(id(child)) or made.setdefault(id(child), _to_group_norm(path, child))
+    return model
+
+
+def _to_group_norm(path: str, layer: _BatchNorm) -> nn.GroupNorm:
+    kind, width = type(layer), layer.num_features
+    if kind.__module__ != _BatchNorm.__module__ or not width:
+        why = (
+            "has no width before its first call: call the model once"
+            if not width
+            else "may do more than torch's class: replace it"
+        )
+        raise UnsupportedModelError(f"module {path!r} is a {kind.__name__}, which {why}, then call replace_batch_norm again")
+    most = 1 if kind is nn.BatchNorm1d else min(_MOST_GROUPS, width // _FEWEST_CHANNELS)
+    groups = max((number for number in range(1, most + 1) if width % number == 0), default=1)
+    found = nn.GroupNorm(groups, width, eps=layer.eps, affine=layer.affine).train(layer.training)
+    if layer.affine:
+        found.weight, found.bias = layer.weight, layer.bias
+    return found
