@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from privet.errors import InvalidArgumentError
 from privet.tables import Boolean, Category, Classification, Date, Number, Regression, Text
 from privet.tables.cells import mark_missing, match, plain, spellings, to_cells, to_words
-from privet.tables.columns import BEYOND, FITS, MISSING, UNFIT
+from privet.tables.columns import FITS, MISSING, UNFIT
 
 
 def encoded(column, *cells):
@@ -20,7 +20,7 @@ def encoded(column, *cells):
 def test_bounds_become_minus_one_and_one():
     column = Number(10, 20)
     assert encoded(column, "10", "15", "20", "9", "1e9", "-inf", None, "ten") == [[-1], [0], [1], [-1], [1], [-1], [0], [0]]
-    assert column.status(to_cells(["10", "9", None, "ten", "nan"])).tolist() == [FITS, BEYOND, MISSING, UNFIT, UNFIT]
+    assert column.status(to_cells(["10", "9", None, "ten", "nan"])).tolist() == [FITS, UNFIT, MISSING, UNFIT, UNFIT]
 
 
 def test_out_of_bounds_can_count_as_missing_and_missing_can_be_a_number_or_an_indicator():
@@ -73,7 +73,7 @@ def test_a_date_is_scaled_by_public_bounds_in_days_and_its_time_does_not_count()
         None,
     ]
     assert encoded(column, *cells) == [[-1], [-0.5], [0], [1], [-1], [0], [0]]
-    assert column.status(to_cells(cells)).tolist() == [FITS, FITS, FITS, FITS, BEYOND, UNFIT, MISSING]
+    assert column.status(to_cells(cells)).tolist() == [FITS, FITS, FITS, FITS, UNFIT, UNFIT, MISSING]
     assert encoded(column, datetime.date(2020, 1, 4), np.datetime64("2020-01-04T01", "ns")) == [[0.5], [0.5]]
     declared = Date(datetime.date(2020, 1, 1), "2020-01-05", "%d/%m/%Y", outside="missing", missing="indicator")
     assert encoded(declared, "02/01/2020", "01/02/2020", "2020-01-02", None) == [[-0.5, 0], [0, 1], [0, 1], [0, 1]]

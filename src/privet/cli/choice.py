@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from privet import runs
-from privet.cli import parts
 from privet.cli.options import LengthOptions
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError
@@ -54,7 +53,7 @@ class Choice:
         found = self._defaults(examples, steps=given.steps, epochs=given.epochs, batch_size=given.batch_size or full)
         largest = math.inf if given.sampling in _WHOLE else max(1, examples // _FEWEST_BATCHES)
         chosen = self.pick("batch_size", given.batch_size, min(found.batch_size, most, largest))
-        known = parts.length(given.steps, given.epochs)
+        known = given.steps if given.epochs is None else Epochs(given.epochs)
         open_steps = fixed_noise and self.epsilon is not None
         return chosen, known if known is not None or open_steps else self.pick("steps", None, found.steps)
 

@@ -12,7 +12,6 @@ from privet.errors import InvalidArgumentError, choice, real
 from privet.momentum import InnerOuter, Momentum, PerExample
 from privet.noise import Banded, NoiseMechanism
 from privet.plan import Holdout
-from privet.plan.mechanism import Epochs
 from privet.sampling import CyclicPoisson, Poisson, Scheme
 from privet.schedules import Schedule
 from privet.sparsification import Random, Ranked, Sparsification
@@ -120,8 +119,3 @@ def schedule(text: str) -> Schedule:
         raise InvalidArgumentError("--bound-schedule", text, f"such that {error.name} is {error.allowed}", error.fix) from None
     except (TypeError, ValueError):
         raise InvalidArgumentError("--bound-schedule", text, allowed) from None
-
-
-def length(steps: int | None, epochs: float | None) -> int | Epochs | None:
-    """Return the training length from --steps or --epochs, or None without either."""
-    return steps if epochs is None else Epochs(epochs)

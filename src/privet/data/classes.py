@@ -37,7 +37,11 @@ def parse_classes(classes: Declaration | None, source: str) -> Classification:
     if isinstance(classes, int) and not isinstance(classes, bool):
         # One too many is refused like any larger number, without a list of that many names.
         return Classification(tuple(map(str, range(min(classes, MOST_CLASSES + 1)))))
-    if isinstance(classes, bytes | bytearray) or not isinstance(classes, Sequence) or not all(map(_is_name, classes)):
+    if (
+        isinstance(classes, bytes | bytearray)
+        or not isinstance(classes, Sequence)
+        or not all(isinstance(name, str | int | float | np.integer) and not isinstance(name, bool) for name in classes)
+    ):
         raise InvalidArgumentError("classes", classes, "an integer, or a sequence of strings and numbers")
     return Classification(tuple(map(str, classes)))
 
@@ -67,7 +71,3 @@ def _split(text: str) -> tuple[str, ...]:
         return tuple(next(csv.reader([text], strict=True, skipinitialspace=True), ()))
     except csv.Error as error:
         raise InvalidArgumentError("classes", text, "names separated by commas", f"{error}.") from None
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str | int | float | np.integer) and not isinstance(name, bool)

@@ -27,28 +27,21 @@ def replace_batch_norm(model: nn.Module) -> nn.Module:
     GroupNorm(12, 48, eps=1e-05, affine=True)
     """
     made: dict[int, nn.Module] = {}  # by identity, as a layer may have several places
-    if isinstance(model, _BatchNorm):
-        return _to_group_norm("", model)
-    for parent_name, parent in [*model.named_modules()]:
-        for name, child in parent._modules.items():
-            if isinstance(child, _BatchNorm):
-                path = f"{parent_name}.{name}".lstrip(".")
-                parent._modules[name] = made.get(id(child)) or made.setdefault(id(child), _to_group_norm(path, child))
-    return model
+    for path, layer in [*model.named_modules()]:
+        if isinstance(layer, _BatchNorm):
+            made[id(layer)] = _to_group_norm(path, layer)
+    for parent in [*model.modules()]:
+        parent._modules.update({name: made.get(id(child), child) for name, child in parent._modules.items()})
+    return made.get(id(model), model)
 
 
 def _to_group_norm(path: str, layer: _BatchNorm) -> nn.GroupNorm:
     kind, width = type(layer), layer.num_features
     if kind.__module__ != _BatchNorm.__module__ or not width:
-        why = (
-            "has no width before its first call: call the model once"
-            if not width
-            else "may do more than torch's class: replace it"
-        )
+        why = "may do more than torch's class: replace it" if width else "has no width before its first call: call the model"
         raise UnsupportedModelError(f"module {path!r} is a {kind.__name__}, which {why}, then call replace_batch_norm again")
     most = 1 if kind is nn.BatchNorm1d else min(_MOST_GROUPS, width // _FEWEST_CHANNELS)
-    groups = max((number for number in range(1, most + 1) if width % number == 0), default=1)
+    groups = next(number for number in range(most, 0, -1) if width % number == 0) if most else 1
     found = nn.GroupNorm(groups, width, eps=layer.eps, affine=layer.affine).train(layer.training)
-    if layer.affine:
-        found.weight, found.bias = layer.weight, layer.bias
+    found.weight, found.bias = layer.weight, layer.bias
     return found

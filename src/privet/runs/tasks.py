@@ -18,7 +18,8 @@ from privet.errors import InvalidArgumentError, positive
 from privet.evaluation import Evaluation, RegressionEvaluation, evaluate, evaluate_regression
 from privet.evaluation.held_out import Scores, classification_scores, regression_scores
 from privet.gradients.core.losses import LossFunction
-from privet.tables import Date, Number, Regression, Schema
+from privet.tables import Regression, Schema
+from privet.tables.columns import Bounded
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
@@ -141,7 +142,7 @@ def number_features(schema: Schema) -> tuple[int, ...]:
     """Return the positions of the features that are numbers scaled to [-1, 1], from the public schema."""
     places, start = [], 0
     for _, column in schema.columns:
-        if isinstance(column, Number | Date):
+        if isinstance(column, Bounded):
             places.append(start)
         start += len(column.labels())
     return tuple(places)

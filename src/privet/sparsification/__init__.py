@@ -2,8 +2,4 @@
 
 from privet.sparsification.kinds import Random, Ranked, Sparsification
 
-__all__ = [
-    "Random",
-    "Ranked",
-    "Sparsification",
-]
+__all__ = ["Random", "Ranked", "Sparsification"]

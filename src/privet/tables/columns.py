@@ -22,14 +22,13 @@ from privet._utils.registry import add
 from privet.errors import InvalidArgumentError, choice, count, real
 from privet.tables.cells import Words, match, parse_numbers, plain, to_words
 
-# Whether a cell fits its column. What is beyond public bounds has a rule, such as the nearest bound; it does not fit either.
+# Whether a cell fits its column.
 FITS = 0
 MISSING = 1
 UNFIT = 2
-BEYOND = 3
 
 # Encodings of a missing cell: features of 0, or these and an additional indicator of 1.
-_NEUTRAL, _INDICATOR = "neutral", "indicator"
+_NEUTRAL, _INDICATOR = _WORDS = ("neutral", "indicator")
 _MOST_VALUES = 10_000
 _SHOWN = 5  # values in a message
 _MOST_TEXT_FEATURES = 2**20
@@ -69,16 +68,11 @@ class Declared:
         """Return whether each cell is allowed, (N,); what is returned for a missing cell (None) does not matter."""
         return np.ones(len(cells), dtype=bool)
 
-    def bounded(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
-        """Return whether each cell is within or beyond public bounds, (N,); False for kinds without bounds."""
-        return np.zeros(len(cells), dtype=bool)
-
     def status(self, cells: Words | NDArray[np.generic]) -> NDArray[np.int8]:
-        """Return `FITS`, `MISSING`, `UNFIT` or `BEYOND` for each cell, (N,)."""
+        """Return `FITS`, `MISSING` or `UNFIT` for each cell, (N,)."""
         words = to_words(cells)
         lost = np.array([cell is None for cell in words.distinct], dtype=bool)
-        unfit = np.where(self.bounded(words.distinct), BEYOND, UNFIT)
-        return np.where(lost, MISSING, np.where(self.fits(words.distinct), FITS, unfit)).astype(np.int8)[words.places]
+        return np.where(lost, MISSING, np.where(self.fits(words.distinct), FITS, UNFIT)).astype(np.int8)[words.places]
 
 
 class Column(Declared):
@@ -93,9 +87,36 @@ class Column(Declared):
         return np.zeros((len(cells), 0), dtype=np.float32)
 
 
+class Bounded(Column):
+    """A column whose cells are points between public bounds."""
+
+    @property
+    def number(self) -> Number:
+        """The encoding of points."""
+        raise NotImplementedError
+
+    def read(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
+        """Return the point that each cell denotes, (N,); NaN for none."""
+        return parse_numbers(cells)
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the column itself, and the indicator of missing cells if there is one."""
+        return ("", " is missing") if self.number.missing == _INDICATOR else ("",)
+
+    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
+        """Return points scaled to [-1, 1], (N, 1), or (N, 2) with the indicator."""
+        words = to_words(cells)
+        return self.number.encode_points(self.read(words.distinct))[words.places]
+
+    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
+        """Return whether each cell is a point within the bounds."""
+        points = self.read(cells)
+        return np.asarray((points >= self.number.lower) & (points <= self.number.upper))
+
+
 @add
 @dataclass(frozen=True)
-class Number(Column):
+class Number(Bounded):
     """A number, scaled so that its public bounds become -1 and 1.
 
     Args:
@@ -130,9 +151,10 @@ class Number(Column):
         else:
             object.__setattr__(self, "missing", float(self.missing))
 
-    def labels(self) -> tuple[str, ...]:
-        """Return the column itself, and the indicator of missing cells if there is one."""
-        return ("", " is missing") if self.missing == _INDICATOR else ("",)
+    @property
+    def number(self) -> Number:
+        """Itself."""
+        return self
 
     @property
     def requirement(self) -> str:
@@ -140,9 +162,11 @@ class Number(Column):
         return f"a number from {self.lower:.12g} to {self.upper:.12g}"
 
     def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
-        """Return scaled numbers in [-1, 1], (N, 1), or (N, 2) with the indicator."""
-        if isinstance(cells, Words):
-            return self.encode(parse_numbers(cells.distinct))[cells.places]
+        """Return numbers scaled to [-1, 1], (N, 1), or (N, 2) with the indicator."""
+        return super().encode(cells) if isinstance(cells, Words) else self.encode_points(cells)
+
+    def encode_points(self, cells: NDArray[np.generic]) -> Matrix:
+        """Return numbers scaled to [-1, 1]; NaN is a missing one."""
         values = self._within(cells)
         lost = np.isnan(values)
         if isinstance(self.missing, str):
@@ -150,15 +174,6 @@ class Number(Column):
         else:
             scaled = self.rescale(np.where(lost, self.missing, values))
         return _columns(scaled, lost) if self.missing == _INDICATOR else _columns(scaled)
-
-    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
-        """Return whether each cell is a number within the bounds."""
-        values = parse_numbers(cells)
-        return np.asarray((values >= self.lower) & (values <= self.upper))
-
-    def bounded(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
-        """Return whether each cell is a number."""
-        return ~np.isnan(parse_numbers(cells))
 
     def rescale(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return numbers within the bounds on the scale from -1 to 1; NaN stays NaN."""
@@ -192,7 +207,7 @@ class Number(Column):
 
 @add
 @dataclass(frozen=True)
-class Date(Column):
+class Date(Bounded):
     """A day, as a number that its public bounds scale to -1 and 1; the time of the day does not count.
 
     Args:
@@ -215,14 +230,17 @@ class Date(Column):
     missing: str = _NEUTRAL
 
     def __post_init__(self) -> None:
-        words = (_NEUTRAL, _INDICATOR)
         for name in ("lower", "upper", "missing"):
-            if name != "missing" or self.missing not in words:
-                object.__setattr__(self, name, _iso_day(name, getattr(self, name)))
-        if self.upper <= self.lower:
-            raise InvalidArgumentError("upper", self.upper, f"a day after lower = {self.lower}")
-        if self.missing not in words and not self.lower <= self.missing <= self.upper:
-            raise InvalidArgumentError("missing", self.missing, f"from {self.lower} to {self.upper}")
+            if name != "missing" or self.missing not in _WORDS:
+                day = read_day(str(getattr(self, name)))
+                if day is None or (name != "lower" and str(day) < self.lower):
+                    allowed = f"a day in ISO 8601, such as 1990-12-31{'' if name == 'lower' else f', from {self.lower}'}"
+                    raise InvalidArgumentError(name, getattr(self, name), allowed)
+                object.__setattr__(self, name, str(day))
+        if (self.missing not in _WORDS and self.missing > self.upper) or self.upper == self.lower:
+            raise InvalidArgumentError(
+                "upper", self.upper, f"a day after lower = {self.lower}, and not before missing = {self.missing}"
+            )
         choice("outside", self.outside, ("clip", "missing"))
         if not isinstance(self.format, str) or not all(map(self._restores, (self.lower, self.upper))):
             fix = "Such as %Y for the year, %m for the month, and %d for the day."
@@ -231,34 +249,19 @@ class Date(Column):
     @cached_property
     def number(self) -> Number:
         """The kind of column with these bounds, in days."""
-        missing = self.missing if self.missing in (_NEUTRAL, _INDICATOR) else _number_of_day(self.missing)
-        return Number(_number_of_day(self.lower), _number_of_day(self.upper), "linear", self.outside, missing)
-
-    def labels(self) -> tuple[str, ...]:
-        """Return the column itself, and the indicator of missing cells if there is one."""
-        return self.number.labels()
+        lower, upper = (date.fromisoformat(day).toordinal() for day in (self.lower, self.upper))
+        missing = self.missing if self.missing in _WORDS else date.fromisoformat(self.missing).toordinal()
+        return Number(lower, upper, outside=self.outside, missing=missing)
 
     @property
     def requirement(self) -> str:
         """The bounds, and the format if it is declared."""
         return f"a date from {self.lower} to {self.upper}" + (f" in the format {self.format}" if self.format else "")
 
-    def encode(self, cells: Words | NDArray[np.generic]) -> Matrix:
-        """Return scaled days in [-1, 1], (N, 1), or (N, 2) with the indicator."""
-        words = to_words(cells)
-        return self.number.encode(self._days(words.distinct))[words.places]
-
-    def fits(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
-        """Return whether each cell is a date within the bounds."""
-        days = self._days(cells)
-        return np.asarray((days >= self.number.lower) & (days <= self.number.upper))
-
-    def bounded(self, cells: Sequence[str | None]) -> NDArray[np.bool_]:
-        """Return whether each cell is a date."""
-        return ~np.isnan(self._days(cells))
-
-    def _days(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
-        return np.array([_number_of_day(cell or "", self.format) for cell in cells], dtype=np.float64)
+    def read(self, cells: Sequence[str | None]) -> NDArray[np.float64]:
+        """Return the day that each cell denotes, counted from the year 1, (N,); NaN for none."""
+        days = (read_day(cell or "", self.format) for cell in cells)
+        return np.array([math.nan if day is None else day.toordinal() for day in days], dtype=np.float64)
 
     def _restores(self, day: str) -> bool:
         try:
@@ -489,17 +492,6 @@ def read_day(cell: str, form: str = "") -> date | None:
         return (datetime.strptime(cell, form) if form else datetime.fromisoformat(cell)).date()
     except ValueError:
         return None
-
-
-def _iso_day(name: str, given: object) -> str:
-    if (day := read_day(str(given))) is None:
-        raise InvalidArgumentError(name, given, "a day in ISO 8601, such as 1990-12-31")
-    return day.isoformat()
-
-
-def _number_of_day(cell: str, form: str = "") -> float:
-    day = read_day(cell, form)
-    return math.nan if day is None else day.toordinal()
 
 
 def _folded(cell: str) -> str:

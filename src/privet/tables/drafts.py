@@ -180,9 +180,8 @@ def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
         return UserId(), "whose privacy it is: train with --user-cap"
     if _IDENTIFIER.search(name) or _PERSON.fullmatch(name):
         return Identifier(), 'or "user", if a person has several rows'
-    if numbers is None and (formats := _date_formats(cells)):
-        comment = f"or format = {write_value(formats[1])}" if formats[1:] else ""
-        return _date(cells, formats[0]), comment
+    if numbers is None and (formats := [form for form in _DATES if all(read_day(cell, form) for cell in cells)]):
+        return _date(cells, formats[0]), f"or format = {write_value(formats[1])}" if formats[1:] else ""
     counting = numbers is not None and _whole(numbers) and np.ptp(numbers) < 2 * len(numbers)
     if unique and len(cells) >= _FEW_ROWS and (counting or (numbers is None and words < _WORDS_OF_A_TEXT)):
         return Identifier(), "another value in every row"
@@ -201,11 +200,6 @@ def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
     if words >= _WORDS_OF_A_TEXT:
         return Text(_TEXT_FEATURES), ""
     return Ignore(), f"{len(distinct):,} distinct values; a category or a text, if it is to be used"
-
-
-def _date_formats(cells: list[str]) -> list[str]:
-    """Return the formats in which all cells are dates."""
-    return [form for form in _DATES if all(read_day(cell, form) for cell in cells)]
 
 
 def _date(cells: list[str], form: str) -> Date:

@@ -18,10 +18,10 @@ from privet._utils.documents import DocumentError, read_text
 from privet._utils.registry import Part, add, decode, encode
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.tables.cells import MISSING_CELLS, UNDECLARED, Words, list_cells, mark_missing, plain, spellings, to_words
-from privet.tables.columns import BEYOND, MISSING, UNFIT, Column, Identifier, UserId
+from privet.tables.columns import MISSING, UNFIT, Bounded, Column, Identifier, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import Classification, Target
-from privet.tables.toml import parse_schema, write_schema
+from privet.tables.toml import kind_of, parse_schema, write_schema
 
 # Number of places that a message names.
 SHOWN = 20
@@ -245,6 +245,24 @@ class Misfits:
     broken: int
     unused: tuple[str, ...]
 
+    def describe(self, name: str, schema: Schema, show: bool) -> list[str]:
+        """Return a table of the counts of the table `name`, and on request examples, as lines."""
+        width = max(map(len, self.columns))
+        lines = [f"{name}: {self.rows:,} rows, {schema.width:,} features"]
+        lines.append(f"{'column':{width}}  {'kind':14} {'missing':>9} {'does not fit':>13}")
+        for column, (missing, unfit) in self.columns.items():
+            lines.append(f"{column:{width}}  {kind_of(schema.kinds[column]):14} {missing:>9,} {unfit:>13,}")
+        lost = "rows have no target that fits: they keep their place and contribute a gradient of zero."
+        lines.append(f"{self.rows_without_target:,} {lost}")
+        if self.broken:
+            lines.append(f"{self.broken:,} rows have too few or too many cells, which all count as missing.")
+        if self.unused:
+            lines.append(f"Not in the schema, and not used: {', '.join(self.unused)}.")
+        for column, cells in self.examples.items() if show else ():
+            shown = ", ".join(f"{cell!r} ({number:,})" for cell, number in cells.items())
+            lines.append(f"Private cells of {column} that are not {schema.kinds[column].requirement}: {shown}")
+        return lines
+
 
 @dataclass(frozen=True)
 class Places:
@@ -280,11 +298,12 @@ def count_misfits(frame: Frame, schema: Schema) -> Misfits:
     """
     counts, examples = {}, {}
     for name, found in schema.status(frame, schema.kinds).items():
-        unfit = np.isin(found, (UNFIT, BEYOND))
+        unfit = found == UNFIT
         counts[name] = (int((found == MISSING).sum()), int(unfit.sum()))
         words = to_words(schema.cells(frame, name))
         commonest = Counter(words.places[unfit].tolist()).most_common(_EXAMPLES)
-        examples[name] = {_shorten(words.distinct[place] or ""): number for place, number in commonest}
+        if commonest:
+            examples[name] = {_shorten(words.distinct[place] or ""): number for place, number in commonest}
     targets = schema.encode_target(frame)
     lost = np.isnan(targets) if targets.dtype.kind == "f" else targets == UNDECLARED
     unused = tuple(name for name in frame.columns if name not in schema.kinds)
@@ -295,13 +314,17 @@ def list_misfits(frame: Frame, schema: Schema, beyond: bool) -> Places:
     """Return the cells of features that do not fit, and the rows without any cell, of rows to predict.
 
     The rows belong to the user of the model, so reasons may name their values. A missing cell fits, because the schema defines
-    its encoding. A row with too few or too many cells counts as empty. Columns without features need not be there. Cells that
-    are `BEYOND` public bounds are listed on request.
+    its encoding. A row with too few or too many cells counts as empty. Columns without features need not be there. Points beyond
+    public bounds, which are encoded by a rule, too, are listed on request.
     """
     names = [name for name, column in schema.columns if column.labels()]
     status = schema.status(frame, names)
     empty = np.all([found == MISSING for found in status.values()], axis=0)
-    unfit = {name: (found == UNFIT) | (beyond & (found == BEYOND)) for name, found in status.items()}
+    unfit = {name: found == UNFIT for name, found in status.items()}
+    for name, column in schema.columns:
+        if isinstance(column, Bounded) and not beyond:
+            words = to_words(schema.cells(frame, name))
+            unfit[name] &= np.isnan(column.read(words.distinct))[words.places]
     rows = np.flatnonzero(np.any([*unfit.values(), empty], axis=0))
     first: list[str] = []
     for row in map(int, rows[:SHOWN]):

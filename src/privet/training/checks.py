@@ -222,11 +222,6 @@ def _evaluates_again(kind: Any) -> bool:
     return needed or issubclass(kind, torch.optim.LBFGS)
 
 
-def note_members(optimizer: torch.optim.Optimizer) -> list[int]:
-    """Return what changes if an optimizer, or one that it wraps, is given other parameters."""
-    return list(map(id, members(optimizer)))
-
-
 def note_modules(model: nn.Module) -> Hashable:
     """Return a value that changes with a model's modules, parameters, buffers, hooks or flags."""
     found: list[Hashable] = []

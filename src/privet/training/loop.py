@@ -78,7 +78,7 @@ class Loop(Unique, ABC):
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
         checks.check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
         checks.check_plan_suits(parts.optimizer, plan, self._parameters)
-        self._members = checks.note_members(parts.optimizer)
+        self._members = list(map(id, checks.members(parts.optimizer)))
         self._rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
             checks.check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
@@ -243,7 +243,7 @@ class Loop(Unique, ABC):
         self._record.check_restored()
         self._record.save_if_due(self._checkpoint_every)
         checks.check_same_parameters(self.model, self._parameters, self._kinds)
-        if (members := checks.note_members(self.optimizer)) != self._members:
+        if (members := list(map(id, checks.members(self.optimizer)))) != self._members:
             checks.check_optimizer(self.optimizer, self._parameters, fresh=False)
             self._members = members
 

@@ -159,9 +159,8 @@ class Preflight:
             *_, (frame, line) = traceback.walk_tb(error.__traceback__)
             if self.rows.collate is None and str(frame.f_globals.get("__name__", "")).startswith("torch.utils.data"):
                 raise UnsupportedModelError(
-                    f"{_name_objects(self.rows.dataset)}, which torch cannot put in a batch: it takes tensors, numbers, text, "
-                    "and lists and dictionaries of them. Convert it in the data set (an image by torchvision's ToTensor), leave "
-                    "it out, or pass collate=, a function that turns [item] into a batch of one"
+                    f"{_name_objects(self.rows.dataset)}, which torch cannot put in a batch: convert it to tensors, numbers or "
+                    "text (an image by torchvision's ToTensor), leave it out, or pass collate=, which makes [item] a batch of one"
                 ) from None
             place = f"{frame.f_code.co_name}, line {line} of {frame.f_code.co_filename}"  # the message may be private
             raise UnsupportedModelError(
@@ -190,7 +189,6 @@ def _make_items(item: Any, *, public: bool = False) -> list[list[Any]]:
 
 
 def _name_objects(dataset: Any) -> str:
-    """Return what the first item has that is no tensor, number or text."""
     with preserve_generators():
         leaves, _ = pytree.tree_flatten_with_path(dataset[0])
     found = [f"item{pytree.keystr(path)} is a {type(leaf).__name__}" for path, leaf in leaves if not isinstance(leaf, _BATCHED)]

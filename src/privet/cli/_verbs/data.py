@@ -12,7 +12,7 @@ import typer
 from privet import tables
 from privet.cli.output import Json, answer, group
 from privet.tables.frames import ENDINGS
-from privet.tables.toml import OPEN, kind_of
+from privet.tables.toml import OPEN
 
 data_app = group(help="List and fetch data sets.")
 schema_app = group(help="Draft and check the public schema of a table.")
@@ -96,23 +96,6 @@ def check(
     """
     known = tables.Schema.read(schema)
     found = tables.count_misfits(tables.read_frame(file, "FILE"), known)
-    width = max(map(len, found.columns))
-    kinds = {name: kind_of(kind) for name, kind in known.kinds.items()}
-    examples = {name: cells for name, cells in found.examples.items() if cells and show}
-    lines = [
-        f"{file}: {found.rows:,} rows, {known.width:,} features",
-        f"{'column':{width}}  {'kind':14} {'missing':>9} {'does not fit':>13}",
-        *(f"{name:{width}}  {kinds[name]:14} {missing:>9,} {unfit:>13,}" for name, (missing, unfit) in found.columns.items()),
-        f"{found.rows_without_target:,} rows have no target that fits: they keep their place and contribute a gradient of zero.",
-        *([f"{found.broken:,} rows have too few or too many cells, which all count as missing."] if found.broken else []),
-        *([f"Not in the schema, and not used: {', '.join(found.unused)}."] if found.unused else []),
-        *(["Private cells that do not fit, the commonest first, with their number:"] if examples else []),
-        *(
-            f"{name}, {known.kinds[name].requirement}: " + ", ".join(f"{cell!r} ({number:,})" for cell, number in cells.items())
-            for name, cells in examples.items()
-        ),
-        _PRIVATE,
-    ]
     columns = {name: {"missing": missing, "unfit": unfit} for name, (missing, unfit) in found.columns.items()}
-    values = {**asdict(found), "columns": columns, "examples": examples, "features": known.width, "note": _PRIVATE}
-    answer(json, values, "\n".join(lines))
+    values = {**asdict(found), "columns": columns, "examples": found.examples if show else {}, "features": known.width}
+    answer(json, {**values, "note": _PRIVATE}, "\n".join([*found.describe(str(file), known, show), _PRIVATE]))

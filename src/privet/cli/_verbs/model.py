@@ -34,8 +34,7 @@ def predict(
     ],
     out: Annotated[Path, typer.Option(help=f"File for the predictions, which ends in {', '.join(ENDINGS)}.")],
     misfits: Annotated[
-        str,
-        typer.Option(help="Values that do not fit the schema: refuse them, or encode them as-schema, as in training."),
+        str, typer.Option(help="Values that do not fit the schema: refuse them, or encode them as-schema, as in training.")
     ] = MISFITS[0],
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Name the first rows that do not fit, not only the columns.")

@@ -38,13 +38,7 @@ _Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(
-    options.OutputOptions,
-    options.LengthOptions,
-    options.UserOptions,
-    options.FolderOptions,
-    options.DataOptions,
-):
+class PlanOptions(options.OutputOptions, options.LengthOptions, options.UserOptions, options.FolderOptions, options.DataOptions):
     """The options of `privet plan`."""
 
     target: str | None = option("Column to predict; it must be that of the schema.", DATA)

@@ -25,6 +25,7 @@ from privet.cli.output import PRIVACY, SAMPLING, answer, as_option
 from privet.errors import InvalidArgumentError, PrivetError, choice
 from privet.noise import Gaussian
 from privet.plan import PrivacyMechanism
+from privet.plan.mechanism import Epochs
 
 # Points of the curve δ(ε) in the prose; the JSON output has all.
 _POINTS = 6
@@ -171,11 +172,11 @@ def _ask(given: Any) -> PrivacyMechanism:
     require(given, *(name for name in names if hasattr(given, name)), fix=fix)
     if isinstance(given, LengthQuestion) and given.epochs is None:
         require(given, "steps", fix="Set the length of the training with --steps or --epochs.")
-    multiplier = getattr(given, "noise_multiplier", None)
+    multiplier, steps, epochs = (getattr(given, name, None) for name in ("noise_multiplier", "steps", "epochs"))
     return PrivacyMechanism(
         examples=given.examples,
         sampling=parts.scheme(given.sampling, given.batch_size, given.examples),
-        steps=parts.length(given.steps, given.epochs) if isinstance(given, LengthQuestion) else None,
+        steps=steps if epochs is None else Epochs(epochs),
         delta=given.delta,
         adjacency=given.adjacency or "add-remove",
         noise=Gaussian(multiplier, non_private=multiplier == 0),

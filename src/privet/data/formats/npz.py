@@ -61,7 +61,9 @@ def load_npz(
     kinds = {key: f"{array.dtype}, one input of shape {array.shape[1:]}" for key, array in arrays.items()}
     if kinds.get("x_test", kinds["x_train"]) != kinds["x_train"]:
         raise InvalidArgumentError("x_test", kinds["x_test"], f"like x_train: {kinds['x_train']}")
-    _mark_unfit(inputs["x_train"], labels["y_train"])
+    # Private rows with a number that is not finite leave the training where they stand: no row may raise an exception.
+    unfit = ~np.isfinite(inputs["x_train"]).reshape(len(inputs["x_train"]), -1).all(1)
+    inputs["x_train"][unfit], labels["y_train"][unfit] = 0.0, UNDECLARED
     if origin:
         require_targets(labels["y_test"], "y_test", origin, known, arrays["y_test"])
     return DataSet(
@@ -119,12 +121,6 @@ def _inputs(key: str, array: NDArray[np.generic], preprocessing: Preprocessing) 
     if key in _TEST and not np.isfinite(inputs).all():
         raise InvalidArgumentError(key, "an array with NaN or infinite entries", "finite in 32-bit floating point")
     return inputs
-
-
-def _mark_unfit(inputs: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
-    """Take private rows with a number that is not finite out of training, where they stand: no row may raise an exception."""
-    unfit = ~np.isfinite(inputs).reshape(len(inputs), -1).all(1)
-    inputs[unfit], labels[unfit] = 0.0, UNDECLARED
 
 
 def _labels(key: str, labels: NDArray[np.generic], inputs: NDArray[np.generic], task: Classification) -> NDArray[np.int64]:
