@@ -3,7 +3,7 @@
 None has batch normalisation, through which an example would change the gradients of others.
 """
 
-from privet.models.group_norm import replace_batch_norm
 from privet.models.networks import NAMES, build
+from privet.models.norm_replacement import replace_batch_norm
 
 __all__ = ["NAMES", "build", "replace_batch_norm"]
