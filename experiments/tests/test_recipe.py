@@ -114,7 +114,10 @@ def test_a_file_says_the_same_as_python(tmp_path):
 
 BAD_FILES = {
     "no TOML": ("= 3", "recipe is .* it must be a file that can be read: TOML"),
-    "unknown field": ('colour = "red"\n' + TOML, r"recipe is \['colour'\]; it must be made of the fields arms,"),
+    "unknown field": (
+        'colour = "red"\n' + TOML,
+        r"^colour is no field: recipe is \['colour'\]; it must be made of the fields arms,",
+    ),
     "unknown field of an arm": (TOML.replace("reported =", "report ="), r"arms is \['report'\]"),
     "unknown setting": (TOML.replace("epsilon = 3.0", "epsilons = 3.0"), r"the settings of 'small' is \['epsilons'\]"),
     "missing field": (TOML.replace('source = "mine"', ""), "recipe is .* it must be complete.*source"),
@@ -150,7 +153,7 @@ def test_a_recipe_that_is_not_there_is_answered(name):
     ({"arms": (Arm("one", {"features": "wavelets"}),)}, "features is 'wavelets'"),
     ({"arms": (Arm("one", {"epsilon": -1.0}),)}, "epsilon is -1"),
     ({"arms": (Arm("one", {"optimizer": "lion"}),)}, "optimizer is 'lion'"),
-    ({"data": None}, "data is None"),
+    ({"data": None}, "data is missing"),
     ({"studies": ("colours",)}, "study is 'colours'"),
     ({"studies": ("similarity",), "study_epochs": 0.0}, "study_epochs is 0"),
     ({"studies": ("similarity",), "charts": (Chart("one", "trace", "mean_weight"),)}, "chart.metric is 'mean_weight'"),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asked import refused, told
+from asked import ask, refused, told
 
 from privet import Plan, clipping, noise, sampling
 from privet._utils import malloc
@@ -44,6 +44,19 @@ def test_a_summary_has_at_most_eight_lines(results, defaults, warnings):
     hidden = [line for line in lines if line.endswith("in the full statement")]
     left = warnings - len(shown)
     assert hidden == ([f"Warning: {left} {'more ' if shown else ''}in the full statement"] if left else [])
+
+
+@pytest.mark.parametrize("verb", ["train", "predict", "report", "noise"])
+def test_help_has_no_marks_of_another_program(capsys, verb):
+    code, text, _ = ask(capsys, verb, "--help")
+    assert (code, "\\[" in text) == (0, False)
+    assert ("--epsilon, --eps" in text) == (verb in ("train", "noise"))
+    assert ("RUN..." in text) == (verb == "report")
+
+
+def test_a_short_name_stands_for_its_option(capsys):
+    asked = ["noise", "--examples", 1000, "--batch-size", 100, "--steps", 10, "--delta", "1e-5"]
+    assert told(capsys, *asked, "--eps", 3) == told(capsys, *asked, "--epsilon", 3)
 
 
 def scalars(folder):

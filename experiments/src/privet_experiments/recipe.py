@@ -274,7 +274,8 @@ def _build(kind: type[T], name: str, values: Mapping[str, Any]) -> T:
     table(name, values)
     known = {one.name for one in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(values.keys() - known):
-        raise InvalidArgumentError(name, unknown, f"made of the fields {', '.join(sorted(known))}")
+        cause = f"{', '.join(unknown)} is no field"
+        raise InvalidArgumentError(name, unknown, f"made of the fields {', '.join(sorted(known))}", cause=cause)
     try:
         return kind(**values)
     except TypeError as error:
