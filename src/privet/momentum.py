@@ -16,7 +16,6 @@ from privet.errors import InvalidArgumentError, count, real
 
 
 def _check_fraction(name: str, value: object, fix: str) -> None:
-    """Refuse a number outside (0, 1]."""
     if not 0 < real(name, value, fix) <= 1:
         raise InvalidArgumentError(name, value, "greater than 0 and at most 1", fix)
 

@@ -125,7 +125,6 @@ def _digest(content: bytes) -> str:
 
 
 def _intact(path: Path) -> bool:
-    """Return whether the file's content has the hash at the end of its name."""
     return path.stem.rpartition("-")[2] == _digest(path.read_bytes())
 
 

@@ -74,7 +74,6 @@ def _encode_array(
 
 
 def _list_entries(array: NDArray[np.generic], preprocessing: Preprocessing) -> Places:
-    """Return the entries of an array (N, …) that are not allowed; for each row, only the first is named."""
     unfit = preprocessing.unfit(array).reshape(len(array), -1)
     rows, first = np.flatnonzero(unfit.any(axis=1)), []
     for row in map(int, rows[:SHOWN]):

@@ -125,7 +125,6 @@ def describe_config(kind: type[Any], name: str) -> Schema:
 
 
 def _describe_option(each: Field[Any], hint: Any) -> Schema:
-    """Return the schema of an option, by its annotation; those with a parser of their own take more than text."""
     described = each.metadata["option"]
     members = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     found = [_describe_type(member) for member in members if member is not type(None)]  # which a file leaves out
@@ -137,7 +136,6 @@ def _describe_option(each: Field[Any], hint: Any) -> Schema:
 
 
 def _describe_table(owner: type[Any], description: str, properties: Schema) -> Schema:
-    """Return the schema of a table with the fields of a dataclass, after these properties."""
     hints, required = typing.get_type_hints(owner), [*properties]
     for each in fields(owner):
         found = _describe_type(hints.get(each.name, Any))
@@ -166,7 +164,6 @@ def _describe_type(hint: Any) -> Schema:
 
 
 def _refer(base: type[Any]) -> Schema:
-    """Return the schema of any kind of a part."""
     return {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in sorted(kinds_of(base))]}
 
 

@@ -82,7 +82,6 @@ def command(kind: type[_Options]) -> Callable[[Callable[[typer.Context, _Options
 
 
 def _check_combination(given: Any) -> None:
-    """Refuse an option that is given without the one that it belongs to, or with the one that it excludes."""
     values = {as_option(each.name): getattr(given, each.name) for each in fields(given)}
     values = {
         name: str(value) if isinstance(value, Path) else value

@@ -93,7 +93,6 @@ def _build_plain_step(
 
 
 def _synchronize(step: TimedStep, device: torch.device) -> TimedStep:
-    """Return a step that waits for the device at its end, so that its time is complete."""
     if device.type != "cuda":
         return step
 

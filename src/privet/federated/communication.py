@@ -122,7 +122,6 @@ def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int
 
 
 def _message_size(plan: Plan, parameters: Mapping[str, Tensor]) -> int:
-    """Return the bytes of a message that keeps all coordinates: four for each, and for every statistic of the rule."""
     tensors = no_contributions(Round(1, parameters, plan.clipping)).tensors
     return _NUMBER * sum(tensor.numel() for tensor in tensors.values())
 
@@ -132,7 +131,6 @@ def _size(parameters: Mapping[str, Tensor]) -> int:
 
 
 def _dropped(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
-    """Return the number of coordinates that the mask of a round drops."""
     times = plan.timetable()
     if plan.sparsification is None or times is None:
         return 0
@@ -140,7 +138,6 @@ def _dropped(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
 
 
 def _blocks(plan: Plan, rounds: int) -> Iterator[tuple[int, int]]:
-    """Yield the number of rounds of each block that shares a mask, and the first of them."""
     times = plan.timetable()
     for _, numbers in groupby(range(1, rounds + 1), lambda number: 0 if times is None else times.block(number)):
         first, *others = numbers

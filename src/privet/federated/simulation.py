@@ -339,7 +339,6 @@ def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _join(parts: Iterable[_Trained | None]) -> _Trained | None:
-    """Return the updates and weights of several groups of clients; None if there are none."""
     trained = [part for part in parts if part is not None]
     if not trained:
         return None
@@ -352,7 +351,6 @@ def _is_close(one: _Trained, other: _Trained) -> bool:
 
 
 def _make_up(leaf: Tensor) -> Tensor:
-    """Return made-up content of several clients, shaped like that of one (1, k, …)."""
     shape = (_TRIED, _TRIED, *leaf.shape[2:])
     made = torch.randn(shape, device=leaf.device) if leaf.is_floating_point() else torch.zeros(shape, device=leaf.device)
     return made.to(leaf.dtype)

@@ -211,7 +211,6 @@ class Snapshot:
             self._tensors.append(x)
 
     def _save_slots(self, value: object, depth: int) -> None:
-        """Save the slots of an object of a user's class, such as a dataclass with slots."""
         slots = [
             slot
             for kind in find_user_classes(type(value))

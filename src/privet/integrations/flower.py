@@ -158,7 +158,6 @@ def client_app(load: Callable[[Context], tuple[Sequence[int], Simulation]]) -> C
 
 
 def _wait(grid: Grid, enough: Callable[[set[int]], bool], wanted: str, patience: float) -> set[int]:
-    """Return the ids of the connected nodes, once they are enough."""
     end = time.monotonic() + positive("patience", patience, "It is the time that nodes have to connect, in seconds.")
     while not enough(here := set(grid.get_node_ids())):
         if time.monotonic() > end:

@@ -210,7 +210,6 @@ def _never(record: logging.LogRecord) -> bool:
 
 
 def _make_up(name: str, feature: Any) -> Any:
-    """Return a made-up value of a column."""
     if isinstance(feature, datasets.Value):
         if "string" in feature.dtype:
             return _TEXT.get(name, "a")

@@ -236,7 +236,6 @@ class Ledger(Unique):
 
 
 def _session() -> Record:
-    """Return the fields of a record that describe this session: machine, process, time and versions."""
     return {
         "machine": asdict(Machine.here()),
         "process": os.getpid(),

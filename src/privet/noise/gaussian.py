@@ -125,7 +125,6 @@ def release(
 
 
 def _scatter(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Return tensors shaped like the sums, with the values at their positions and zeros elsewhere."""
     found = {}
     for (name, total), own in zip(clipped.tensors.items(), values, strict=True):
         flat = own if name not in kept else own.new_zeros(total.numel()).index_copy_(0, kept[name], own)

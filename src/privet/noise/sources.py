@@ -81,7 +81,6 @@ class Source(Protocol):
 
 
 def _pieces(size: int) -> Iterator[int]:
-    """Yield lengths of at most a block that add up to `size`."""
     for start in range(0, size, BLOCK):
         yield min(BLOCK, size - start)
 

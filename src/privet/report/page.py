@@ -26,15 +26,8 @@ from privet.report.run_files import Run
 
 _MOST_CLASSES = 20  # whose columns fit on a page
 # Element → pattern at the start of a line. A line that matches none continues the line before it.
-_MARKS = {
-    "ul": re.compile(r"\s*[-*•]\s+(?=\S)"),
-    "ol": re.compile(r"\s*\d+[.)]\s+(?=\S)"),
-    "h3": re.compile(r"#{1,6}\s+(?=\S)"),
-}
-_INLINE = (
-    (re.compile(r"`([^`]+)`"), r"<code>\1</code>"),
-    (re.compile(r"\*\*(.+?)\*\*"), r"<strong>\1</strong>"),
-)
+_MARKS = {"ul": re.compile(r"\s*[-*•]\s+(?=\S)"), "ol": re.compile(r"\s*\d+[.)]\s+(?=\S)"), "h3": re.compile(r"#{1,6}\s+(?=\S)")}
+_INLINE = ((re.compile(r"`([^`]+)`"), r"<code>\1</code>"), (re.compile(r"\*\*(.+?)\*\*"), r"<strong>\1</strong>"))
 
 
 class PageTable(NamedTuple):

@@ -155,7 +155,6 @@ def _open_column(declared: str | None) -> _Line:
 
 
 def _present(sample: Frame, name: str) -> list[str]:
-    """Return the cells of a column of a public table that are not missing."""
     words = to_words(sample.columns[name])
     cells = (words.distinct[place] for place in words.places)
     return [cell for cell in cells if cell is not None and cell not in MISSING_CELLS]
@@ -219,7 +218,6 @@ def _boolean(distinct: tuple[str, ...]) -> Boolean | None:
 
 
 def _numbers(cells: list[str]) -> NDArray[np.float64] | None:
-    """Return the cells as numbers, if all are."""
     numbers = parse_numbers(cells)
     return numbers if np.isfinite(numbers).all() else None
 

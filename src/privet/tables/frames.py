@@ -185,7 +185,6 @@ def _open_frame(source: Any, name: str, argument: str) -> Any:
 
 
 def _open_series(source: object) -> Any:
-    """Return the interface to a series of any library, or None for something else."""
     try:
         import narwhals.stable.v2 as nw
     except ImportError:

@@ -223,7 +223,6 @@ class Schema(Part):
 
 
 def _read_pairs(columns: object) -> tuple[tuple[str, Column], ...]:
-    """Return the columns as tuples, also from the lists of a document."""
     if not isinstance(columns, list | tuple) or any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in columns):
         raise InvalidArgumentError("columns", columns, "pairs of a name and a kind", 'Such as (("age", Number(0, 120)),).')
     return tuple((name, column) for name, column in columns)

@@ -130,7 +130,6 @@ def _column(name: str, value: object) -> Column:
 
 
 def _construct(kinds: Mapping[str, type[_T]], key_of_kind: str, where: str, given: Mapping[str, Any]) -> _T:
-    """Return the column or task of a section, whose kind one of its keys names."""
     word = choice(f"{where}.{key_of_kind}", _filled(f"{where}.{key_of_kind}", given.get(key_of_kind)), kinds)
     kind, given = kinds[word], {key: value for key, value in given.items() if key != key_of_kind}
     known = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]

@@ -198,7 +198,6 @@ def _calibrate_batch(plan: Plan, epsilon: float, size: int, steps: int) -> float
 
 
 def _delta_warnings(plan: Plan) -> Iterator[str]:
-    """Yield what δ allows, if the examples are too few for it, or too many."""
     if plan.delta * plan.people > _LARGE_DELTA:
         published = -math.expm1(plan.people * math.log1p(-plan.delta))
         yield (
@@ -209,6 +208,5 @@ def _delta_warnings(plan: Plan) -> Iterator[str]:
 
 
 def _round(value: float, *, up: bool) -> float:
-    """Return a positive value with two significant digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return (math.ceil if up else math.floor)(value / unit) * unit

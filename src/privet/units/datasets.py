@@ -84,7 +84,6 @@ def _has_one_row_each(examples: Examples) -> bool:
 
 
 def _make_unit(rows: list[Any], mask: Tensor, *, strict: bool) -> Any:
-    """Return a unit made of its rows and its mask (1, k)."""
     try:
         if any(row is UNREADABLE for row in rows):
             return UNREADABLE

@@ -68,7 +68,6 @@ def _between_parameters(noise: Array, parameters: Mapping[str, slice]) -> float:
 
 
 def _with_batch_size(seen: Noise, drawn: Array) -> float:
-    """Return the p-value of the correlation of a step's noise power with its batch size."""
     numbers = seen.due.sum(1)
     power = ((seen.values**2).sum(1) - numbers) / np.sqrt(2.0 * np.maximum(numbers, 1))
     centred = drawn - drawn.mean()

@@ -57,7 +57,6 @@ def _check_constant(sizes: Array, expected: float) -> list[Check]:
 
 
 def _check_moments(sizes: Array, mean: float, variance: float, excess: float) -> list[Check]:
-    """Compare mean and variance of the batch sizes with those of a distribution of this excess kurtosis."""
     shift = (float(sizes.mean()) - mean) / np.sqrt(variance / len(sizes))
     squares = float(((sizes - mean) ** 2).sum()) / variance
     return [
@@ -124,7 +123,6 @@ _SIZES: dict[type[Scheme], Callable[[Any, int, Array], list[Check]]] = {
 
 
 def _check_sizes(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
-    """Compare the sizes of draws with what the scheme says; of a registered scheme, with what the accountant is told."""
     if (known := _SIZES.get(type(scheme))) is not None:
         return known(scheme, examples, sizes)
     event = scheme.event(examples, 1.0, 1)

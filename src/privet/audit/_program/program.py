@@ -86,7 +86,6 @@ class AuditedProgram:
         return self._begin(plan, copy.deepcopy(self.model), data, collate=collate, reading=reading)[0].method
 
     def _begin(self, plan: Plan, model: nn.Module, data: Dataset[Any], **options: Any) -> tuple[Training, ReleaseRecorder]:
-        """Return a training with an optimizer that records what it receives and does not change the model."""
         trainable(model)  # refuses a model without trainable parameters, for which torch has no optimizer
         recorder = ReleaseRecorder(model)
         return Training(plan, model, self.loss_fn, recorder, data, **options), recorder

@@ -128,7 +128,6 @@ _WORDS: dict[str, _Change] = {
 
 
 def _variants(batches: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, variant) of the first of some batches of one, starting with the batch itself."""
     yield "unchanged", batches[0]
     leaves, tree = pytree.tree_flatten(batches[0])
     others = [flat for flat, structure in map(pytree.tree_flatten, batches[1:]) if structure == tree]

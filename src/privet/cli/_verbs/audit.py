@@ -111,7 +111,6 @@ def check(
 
 
 def _print_result(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: Path | None) -> None:
-    """Write the certificate, print the result, and exit with status 1 if it failed."""
     if path is not None:
         write_text(path, found.to_json(indent=2) + "\n")
     where = "" if path is None else f"\n\nCertificate: {path}"
@@ -137,7 +136,6 @@ def progress_of_parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], N
 
 
 def _read_plan_file(path: Path) -> Plan:
-    """Return the plan in a file."""
     try:
         return Plan.from_json(read_text(path))
     except DocumentError as error:
@@ -145,7 +143,6 @@ def _read_plan_file(path: Path) -> Plan:
 
 
 def _parameter_names(run: Path) -> list[str] | None:
-    """Return the names of the run's parameters, which a clipping rule may refer to; None if none are recorded."""
     from privet.artifact.folder import find_weights
 
     path = find_weights(run)
@@ -161,7 +158,6 @@ def _parameter_names(run: Path) -> list[str] | None:
 
 
 def _read_manifest(run: Path) -> Mapping[str, Any]:
-    """Return the description of a run's parts; empty if there is none."""
     try:
         return read(run) or {}
     except LedgerError as error:

@@ -125,7 +125,6 @@ def _synthetic_case(name: str, shape: str, size: int, device: str) -> tuple[Case
 
 
 def _format_table(machine: str, rounds: int, found: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table with one line per model."""
     plain, *others = cost.KINDS
     lines = [("", "parameters", "examples", "plain step", *others)]
     for row in found:

@@ -99,7 +99,6 @@ def export(
 
 
 def _answer_public_set(model: Predictor, name: str) -> Predictions:
-    """Return the predictions for the test split of a data set of the catalogue."""
     dataset = data.load(name) if model.description.data_set == name else None
     if dataset is None or dataset.test is None:
         raise InvalidArgumentError("--data", name, "a file, or the data set that the model was trained on")

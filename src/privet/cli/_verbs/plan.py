@@ -91,7 +91,6 @@ def _set_up(given: PlanOptions, network: str) -> runs.Setup:
 
 
 def _plan(given: PlanOptions, dataset: DataSet, model: str | None, examples: int, epsilon: float | None, **more: Any) -> Plan:
-    """Return the plan that `privet train` would make at this ε, or with the noise that is given."""
     chosen = Choice(dataset, model, epsilon, given.delta)
     size, length = chosen.lengths(examples, given, fixed_noise=given.noise_multiplier is not None)
     made = Plan(
@@ -111,13 +110,11 @@ def _find_in_catalogue(given: PlanOptions) -> DataSet | None:
 
 
 def _stand_in(name: str, examples: int, input_shape: tuple[int, ...], classes: int) -> DataSet:
-    """Return a data set with these public facts and nothing but zeros in it."""
     inputs = torch.zeros(1, *input_shape).expand(examples, *input_shape)
     return DataSet(name, TensorDataset(inputs, torch.zeros(examples, dtype=torch.long)), None, classes, "")
 
 
 def _look_ahead(given: PlanOptions, dataset: DataSet, epsilon: float | None, seconds: Callable[[str, int], float]) -> _Row:
-    """Return the prospects at one ε, with the network that is named, or by a rule."""
     setup = _set_up(given, Choice(dataset, given.model, epsilon, given.delta).model)
     examples, _ = setup.sizes(dataset)
     planned = _plan(given, dataset, setup.model, examples, epsilon, unit=setup.privacy_unit)
@@ -129,7 +126,6 @@ def _look_ahead(given: PlanOptions, dataset: DataSet, epsilon: float | None, sec
 
 
 def _time_step(setup: runs.Setup, dataset: DataSet, size: int) -> float:
-    """Return the seconds of one private step on synthetic examples of the public shape."""
     task = setup.task(dataset)
     inputs = torch.rand(size, *dataset.input_shape)
     targets = torch.zeros(size, dtype=torch.float32 if dataset.classes is None else torch.long)
@@ -139,7 +135,6 @@ def _time_step(setup: runs.Setup, dataset: DataSet, size: int) -> float:
 
 
 def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
-    """Return a table with one line per ε, what its columns mean, and the warnings."""
     who = f"{name}: {rows[0]['examples']:,} examples" if name else f"{rows[0]['examples']:,} examples"
     head = f"{who}, δ = {given.delta:g} ({given.adjacency}), {given.sampling} sampling"
     lines = [("ε", "model", "parameters", "batch", "steps", "noise multiplier", "signal", "share of ε", "seconds")]

@@ -118,7 +118,6 @@ def _of_a_training(given: EpsilonOptions) -> _Answer:
 
 
 def _of_a_composition(given: EpsilonOptions) -> _Answer:
-    """Return ε, the trade-off curve and ρ of the releases that are written in a file."""
     assert given.composition is not None
     names = ("examples", "batch_size", "noise_multiplier", "steps", "epochs", "sampling", "unit")
     defaults = {each.name: each.default for each in fields(given)}
@@ -166,7 +165,6 @@ def _of_a_composition(given: EpsilonOptions) -> _Answer:
 
 
 def _ask(given: Any) -> PrivacyMechanism:
-    """Return the mechanism of a training, without the noise or the length that the question asks for."""
     fix = "Or list the releases in a file, for --composition." if hasattr(given, "composition") else ""
     names = ("examples", "batch_size", "noise_multiplier", "epsilon", "delta")
     require(given, *(name for name in names if hasattr(given, name)), fix=fix)
@@ -211,7 +209,6 @@ def steps(_: typer.Context, given: StepsOptions) -> None:
 
 
 def _answer_calibrated(given: MultiplierOptions | StepsOptions) -> None:
-    """Print the noise multiplier or the number of steps that meets the target ε."""
     plan = _ask(given).calibrate(given.epsilon or 0.0, accountant=given.accountant)
     reached, found = plan.epsilon(given.accountant), {"noise_multiplier": plan.noise_multiplier}
     said = f"noise multiplier {format_up(plan.noise_multiplier, 6)}"
@@ -233,7 +230,6 @@ def _in_words(plan: PrivacyMechanism, accountant: str, spent: float) -> str:
 
 
 def _pairs(privacy: tradeoff.PrivacyProfile) -> str:
-    """Return some points of the curve, with ε and δ rounded up."""
     last = len(privacy.epsilons) - 1
     places = sorted({round(last * point / (_POINTS - 1)) for point in range(_POINTS)})
     points = (f"({format_up(privacy.epsilons[place])}, {format_up(privacy.deltas[place])})" for place in places)

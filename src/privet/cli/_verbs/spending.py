@@ -109,6 +109,5 @@ def show_ledger(run: Run, json: Json = False) -> None:
 
 
 def _format_record(record: dict[str, object]) -> str:
-    """Return a record in one line: its kind, then its main fields."""
     shown = ("first", "count", "query", "run", "at", "machine", "process", "adopted", "versions")
     return f"{record.get('record')!s:<8}" + "  ".join(f"{name} {record[name]}" for name in shown if name in record)

@@ -140,7 +140,6 @@ def train(context: typer.Context, given: TrainOptions) -> None:
 def _make_plan(
     given: TrainOptions, tables: dict[str, Any], chosen: Choice, setup: runs.Setup, examples: int, held_out: int
 ) -> Plan:
-    """Return the plan that the options and the tables of a configuration file describe."""
     momentum = setup.momentum if setup.optimizer in _HEAVY_BALL else 0.0
     noise = tables.pop("noise", None) or parts.noise(given, given.noise_multiplier, given.noise_source, momentum)
     if sampling := tables.pop("sampling", None):
@@ -168,7 +167,6 @@ def _make_plan(
 
 
 def _choose_schema(given: str | None, plan: Plan | None) -> Schema | None:
-    """Return the schema of the file, or of the plan, which has to agree with the file."""
     found = None if given is None else Schema.read(given)
     kept = None if plan is None else plan.schema
     if found is not None and kept is not None and found != kept:

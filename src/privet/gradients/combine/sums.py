@@ -221,7 +221,6 @@ class TiedEmbeddingGrads(SeparateGrads):
 
 
 def _add_stored(grads: Sequence[StoredGrad]) -> PerExampleGrad:
-    """Return the sum of stored gradients of one kind."""
     total = grads[0].gradients + grads[1].gradients
     for grad in grads[2:]:
         total += grad.gradients
@@ -278,7 +277,6 @@ _MERGERS: dict[type[PerExampleGrad], tuple[Callable[[Any], Hashable], Callable[[
 
 
 def _flatten(grads: Iterable[PerExampleGrad]) -> Iterator[PerExampleGrad]:
-    """Yield the gradients, with the terms of a sum in place of the sum."""
     for grad in grads:
         if isinstance(grad, SummedGrads):
             yield from _flatten(grad.grads)

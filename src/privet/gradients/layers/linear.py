@@ -11,13 +11,7 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import register_handler
 from privet.gradients.core.norms import CANCELLED, blocks, product_norms, underflow
-from privet.gradients.core.per_example import (
-    DenseGrad,
-    OutputGrad,
-    PerExampleGrad,
-    add_rounding_error,
-    recompute_cancelled,
-)
+from privet.gradients.core.per_example import DenseGrad, OutputGrad, PerExampleGrad, add_rounding_error, recompute_cancelled
 from privet.gradients.core.recorder import Recorder
 
 # Numbers that a product adds up before it adds the result to the others.
@@ -100,7 +94,6 @@ def _sum_outer_products(g: Tensor, a: Tensor) -> Tensor:
 
 
 def _lengths(x: Tensor) -> Tensor:
-    """Return the norms of vectors (B, T, d) → (B, T)."""
     # torch's norm takes 20 times as long for vectors that are not contiguous.
     return torch.linalg.vector_norm(x, dim=2) if x.stride(2) == 1 else x.square().sum(2).sqrt_()
 

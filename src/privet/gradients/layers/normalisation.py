@@ -133,14 +133,7 @@ class _GroupNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        anchor: Tensor,
-        x: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        groups: int,
-        eps: float,
-        affine: _Affine,
+        ctx: Any, anchor: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float, affine: _Affine
     ) -> Tensor:
         examples, channels = x.shape[:2]
         memory_format = _memory_format(x)

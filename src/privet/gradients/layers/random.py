@@ -81,7 +81,6 @@ random_rule(torch.randn_like)(_like_rule(_normal))
 
 @random_rule(torch.randint)
 def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
-    """Draw integers from [low, high)."""
     before = next((place for place, x in enumerate(arguments) if isinstance(x, (tuple, list))), len(arguments))
     low, high = _read_bounds(arguments[:before], options)
     size = arguments[before] if before < len(arguments) else options["size"]
@@ -91,7 +90,6 @@ def _randint(draw: Draw, *arguments: Any, **options: Any) -> Tensor:
 
 @random_rule(torch.randint_like)
 def _randint_like(draw: Draw, input: Tensor, *bounds: Any, **options: Any) -> Tensor:
-    """Draw integers from [low, high)."""
     low, high = _read_bounds(bounds, options)
     like = torch.empty(input.shape, dtype=options.get("dtype") or input.dtype, device=input.device)
     return draw(lambda x, generator: x.random_(low, high, generator=generator), like)
@@ -108,14 +106,12 @@ def _read_bounds(given: Sequence[Any], options: Mapping[str, Any]) -> tuple[int,
 
 @random_rule(torch.randperm)
 def _randperm(draw: Draw, n: int, **options: Any) -> Tensor:
-    """Draw a permutation by sorting random numbers."""
     keys = draw(_uniform, torch.empty(n, dtype=torch.float64, device=options.get("device") or torch.get_default_device()))
     return keys.argsort().to(options.get("dtype") or torch.int64)
 
 
 @random_rule(torch.bernoulli, Tensor.bernoulli)
 def _bernoulli(draw: Draw, input: Tensor, p: float | None = None, **_: Any) -> Tensor:
-    """Draw zeros and ones."""
     uniform = draw(_uniform, torch.empty(input.shape, dtype=torch.float32, device=input.device))
     return (uniform < (input if p is None else p)).to(input.dtype)
 
@@ -175,7 +171,6 @@ def apply_dropout(draw: Draw, x: Tensor, p: float, shape: tuple[int, ...]) -> Te
 
 @random_rule(F.dropout, torch.dropout)
 def _dropout(draw: Draw, input: Tensor, p: float = 0.5, train: bool = True, inplace: bool = False, **options: Any) -> Tensor:
-    """Drop single elements."""
     if not options.get("training", train) or p == 0:
         return input
     found = apply_dropout(draw, input, p, tuple(input.shape))

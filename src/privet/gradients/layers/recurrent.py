@@ -171,7 +171,6 @@ class Layer:
 
 
 def _stack_steps(steps: dict[int, Tensor]) -> Tensor:
-    """Stack the tensors of all steps in the order of time."""
     return torch.stack([steps[time] for time in range(len(steps))])
 
 

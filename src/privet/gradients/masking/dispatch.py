@@ -52,7 +52,6 @@ def _count_held(grad: Any) -> int:
 
 
 def _take_entries(grad: PerExampleGrad, mask: Mask, places: Tensor, formed: Iterator[tuple[slice, Tensor]]) -> EntriesGrad:
-    """Extract the entries at these places from gradients that are formed block by block."""
     values = torch.empty(grad.examples, len(places), dtype=grad.dtype, device=grad.device)
     for block, gradients in formed:
         torch.index_select(gradients.reshape(len(gradients), -1), 1, places, out=values[block])
@@ -93,7 +92,6 @@ def _mask_concatenated(grad: ConcatenatedLinearGrads, mask: Mask) -> PerExampleG
 
 
 def _mask_embedding(grad: EmbeddingGrad, mask: Mask) -> PerExampleGrad:
-    """Mask the gradient of each looked-up row with the same row of the mask."""
     rows = mask.numbers(grad.dtype).index_select(0, grad.indices.flatten()).view(grad.gradients.shape)
     return replace(grad, gradients=rows.mul_(grad.gradients))
 

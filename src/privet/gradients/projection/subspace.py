@@ -128,7 +128,6 @@ def _blocks(tape: Tape) -> Iterator[tuple[slice, Tape]]:
 
 
 def _flat(tape: Tape, names: Sequence[str]) -> Tensor:
-    """Return the gradients of some parameters side by side, (B, p), as a new tensor."""
     rows = [
         tape.grads[name].materialize().reshape(tape.examples, -1)
         if name in tape.grads
@@ -139,6 +138,5 @@ def _flat(tape: Tape, names: Sequence[str]) -> Tensor:
 
 
 def _shaped(rows: Tensor, names: Sequence[str], parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return name → (B, *shape) from gradients side by side."""
     parts = rows.split([parameters[name].numel() for name in names], dim=1)
     return {name: part.view(len(part), *parameters[name].shape) for name, part in zip(names, parts, strict=True)}

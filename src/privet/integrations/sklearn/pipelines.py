@@ -76,7 +76,6 @@ def warn_of_pipeline(estimator: LearnsPrivately) -> str | None:
 
 
 def _learning(step: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield name and step of what learns from rows."""
     parts = _parts(step)
     if parts is not None:
         for own, part in parts:

@@ -79,7 +79,6 @@ def _collate_within(collate: Collate, padded: Collate, limits: Sequence[int], it
 
 
 def _length(batch: Any) -> int:
-    """Return the longest of a batch's token sequences; 0 if there is none."""
     parts = [batch.get(name) for name in _SEQUENCES] if isinstance(batch, Mapping) else []
     # Several labels at once are floats, and no sequence.
     return max([each.shape[1] for each in parts if isinstance(each, Tensor) and each.dim() == 2 and not each.is_floating_point()],

@@ -153,7 +153,6 @@ class Geometry:
 
 @lru_cache(maxsize=1024)
 def _count_positions(geometry: Geometry, space: Sizes) -> Sizes:
-    """Compute `Geometry.positions`."""
     sizes = zip(space, geometry.kernel, geometry.stride, geometry.padding, geometry.dilation, strict=True)
     return tuple((size + 2 * pad - step * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, step in sizes)
 

@@ -70,7 +70,6 @@ class ConvGrad(OutputGrad):
         return self.inputs.stride(1) == 1 or self.gradients.shape[-1] <= _SHORT
 
     def _blocks(self) -> list[slice]:
-        """Return blocks of examples whose gradients are formed together."""
         cost = self.numel_per_example
         if self._depthwise:
             padded = math.prod(self.geometry.padded_space(tuple(self.inputs.shape[2:])))
@@ -82,7 +81,6 @@ class ConvGrad(OutputGrad):
         return self.gradients.new_empty(examples, self.geometry.groups, self.geometry.outputs, self.geometry.inputs)
 
     def _view_as_kernels(self, gradients: Tensor) -> Tensor:
-        """Return a view of memory in the layout of `ConvDenseGrad`."""
         out, split_groups, *kernel = self.geometry.shape
         return gradients.view(-1, out, *kernel, split_groups)
 

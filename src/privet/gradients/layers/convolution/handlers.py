@@ -92,7 +92,6 @@ _DEFAULTS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1, "gro
 
 
 def _make_handler(function: Callable[..., Tensor], names: Sequence[str]) -> Callable[..., Tensor | None]:
-    """Return the rule of a convolution whose settings have these names, in this order."""
     transposed = "output_padding" in names
 
     def handler(
