@@ -90,7 +90,7 @@ class Loop(Unique, ABC):
         self._past_noise = plan.begin_noise()  # secret: no checkpoint contains it, so a resumed run begins anew
         seeds = self._seeds.words if self._rows.runs_user_code else None
         self._draws = DrawReader(plan.sampling, plan.examples, self._noise.words, seeds, self._rows, largest, reading.workers)
-        self._largest, self._loops, self._stepping = largest, 0, threading.Lock()
+        self._largest, self._loops, self._ran, self._stepping = largest, 0, False, threading.Lock()
 
     def _begin(self, storage: Storage, record: RunRecorder, points: int = POINTS) -> None:
         """Take steps into a record from now on; the metrics file describes about `points` of them."""
@@ -140,7 +140,7 @@ class Loop(Unique, ABC):
         Raises:
             InvalidArgumentError: one of the callbacks is no `privet.Callback`.
         """
-        if not self.steps_left:
+        if self._ran and not self.steps_left:
             warnings.warn(f"all {len(self)} steps of the plan are taken, so nothing is left to do", PrivetWarning, stacklevel=2)
         for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress):
             pass
@@ -163,7 +163,7 @@ class Loop(Unique, ABC):
         `update` changes the parameters by their gradients. None leaves that to the host: a step ends with gradients, and a
         checkpoint that is due is written when the next step is asked for, after the host's update.
         """
-        self._loops += 1
+        self._loops, self._ran = self._loops + 1, True
         try:
             while self._record.ledger.next_step is not None:
                 with self._between_steps():
