@@ -166,9 +166,9 @@ def embedding_bag(
         raise UnsupportedModelError(
             "an embedding bag with max_norm writes to its table in the forward pass, where no noise is added; remove max_norm"
         )
-    alone = offsets is not None and not recorder.is_shared(offsets)
-    one = alone and offsets.shape[1:] == (1,) and not include_last_offset  # which is 0, as torch requires
-    if scale_grad_by_freq or not recorder.is_shared(weight) or (alone and not one):
+    own = None if offsets is None or recorder.is_shared(offsets) else offsets
+    one = own is not None and own.shape[1:] == (1,) and not include_last_offset  # which is 0, as torch requires
+    if scale_grad_by_freq or not recorder.is_shared(weight) or (own is not None and not one):
         raise UntraceableError("an embedding bag has scaled gradients, or a per-example table or several offsets per example")
     if recorder.is_shared(input):
         input = input.expand(recorder.examples, *input.shape)
