@@ -23,6 +23,15 @@ def test_a_path_may_be_text_or_a_path(tmp_path, ending):
     assert data.load(str(path), schema=schema).classes == data.load(path, schema=schema).classes == 2
 
 
+def test_priors_that_an_own_loss_would_ignore_are_refused(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,y\n1,0\n2,1\n")
+    task = tables.Classification(("0", "1"), priors=(0.9, 0.1))
+    schema = tables.Schema(columns=(("a", tables.Number(0, 9)),), target="y", task=task)
+    with pytest.raises(InvalidArgumentError, match=r"^schema is 'one with priors = \[0.9, 0.1\]'.* Remove this line"):
+        data.load(tmp_path / "rows.csv", schema=schema)
+    assert loading.load_for_run(tmp_path / "rows.csv", schema=schema).schema.priors == (0.9, 0.1)
+
+
 @pytest.mark.parametrize("source", ["cifar", "rows.xlsx", "mnist.gz"])
 def test_an_unknown_source_is_refused_with_the_known_ones(source):
     with pytest.raises(InvalidArgumentError, match=r"source is .*mnist, fashion-mnist, digits, .*\.npz, \.csv, .*\.parquet"):

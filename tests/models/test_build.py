@@ -23,6 +23,7 @@ OPTIONS = [
     ("strided-cnn", {"width": 3}),
     ("regression-mlp", {"activation": "tanh"}),
     ("table", {"numbers": [0, 5], "waves": 2, "width": 3}),
+    ("table", {"scale": 0.25}),
     ("table", {"numbers": [], "waves": 0, "width": 0, "activation": "relu"}),
 ]
 
@@ -53,6 +54,19 @@ def test_parameter_counts_match_the_architecture(name, shape, count):
 def test_a_regression_may_have_one_target_and_half_the_width_is_as_documented():
     assert models.build("regression-mlp", (8,), 1)(torch.rand(5, 8)).shape == (5, 1)
     assert parameters(models.build("tanh-cnn", (1, 28, 28), 10, width=16)) == 19_258
+
+
+def test_a_scale_keeps_the_initial_function_and_shrinks_what_noise_does_to_it():
+    moved, inputs = {}, torch.rand(50, 6, dtype=torch.float64) * 2 - 1
+    for scale in (1.0, 0.25):
+        torch.manual_seed(0)
+        model = models.build("table", (6,), 2, scale=scale).double()
+        before = model(inputs)
+        with torch.no_grad():
+            model.output.weight += torch.randn(2, 64, generator=torch.Generator().manual_seed(1)).double()
+        moved[scale] = before, model(inputs) - before
+    assert_equal_up_to_rounding(moved[0.25][0], moved[1.0][0])
+    assert_equal_up_to_rounding(moved[0.25][1], moved[1.0][1] / 4)
 
 
 def test_the_covertype_network_can_be_built():
@@ -106,6 +120,7 @@ def test_an_unsuitable_shape_is_refused_with_the_suitable_models():
         (("logistic", (4,), 1), {}, "classes is 1; it must be at least 2"),
         (("table", (4,), 2), {"numbers": [4]}, "positions of features, from 0 to 3"),
         (("table", (4,), 2), {"waves": -1}, "waves is -1"),
+        (("table", (4,), 2), {"scale": 0.0}, "scale is 0"),
         (("regression-mlp", (4,), 0), {}, "classes is 0; it must be at least 1"),
         (("tanh-cnn", (1, 8, 8), 2), {"width": 0}, "width is 0"),
         (("mlp", (4,), 2), {"width": 0}, "width is 0"),

@@ -148,7 +148,7 @@ def test_the_layout_of_a_table_comes_from_its_schema_alone():
         "own", TensorDataset(torch.zeros(4, SCHEMA.width), torch.zeros(4, dtype=torch.int64)), None, 2, "made up", schema=SCHEMA
     )
     setup = runs.Setup(data="own.csv", model="table", learning_rate=0.1, schema="own.toml")
-    assert setup.architecture(data).options == {"numbers": [0, 5]}
+    assert setup.architecture(data).options == {"numbers": [0, 5], "scale": 0.25}
     same = [sorted(setup.build_model(data).state_dict()) for _ in range(2)]
     assert same[0] == same[1]
     outputs = setup.build_model(data)(torch.from_numpy(np.zeros((4, SCHEMA.width), dtype=np.float32)))

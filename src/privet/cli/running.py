@@ -23,7 +23,8 @@ from privet.accounting.rounding import format_up
 from privet.budget import Budget
 from privet.cli.options import DataOptions, RunOptions, require
 from privet.cli.output import RunInterruptedError, answer
-from privet.data import DataSet, load
+from privet.data import DataSet
+from privet.data.loading import load_for_run
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.runs.run import Outcome, state
@@ -104,7 +105,7 @@ def check_before(given: Any, verb: str, example: str, *, noise_known: bool) -> s
 def load_dataset(given: DataOptions, schema: Schema | None = None) -> DataSet:
     """Return the data that the options describe, with scaled targets; `schema` takes the place of the file's."""
     options = {name: getattr(given, name, None) for name in ("folder", "target", "classes", "test", "user_column")}
-    return runs.scale_targets(load(given.data, schema=schema or given.schema, **options))
+    return runs.scale_targets(load_for_run(given.data, schema=schema or given.schema, **options))
 
 
 def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch.utils.data import TensorDataset
 
 from privet.data.preprocessing import Preprocessing
+from privet.errors import InvalidArgumentError
 from privet.tables import Schema
 
 
@@ -80,6 +81,26 @@ def to_tensors(inputs: NDArray[np.generic], labels: NDArray[np.generic]) -> Tens
         torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)),
         torch.from_numpy(np.ascontiguousarray(labels, dtype=kind)),
     )
+
+
+def refuse_copy(train: TensorDataset, test: TensorDataset, source: str) -> None:
+    """Refuse test data with the same rows as the training data, in any order; `source` names them in the error.
+
+    This is the one refusal that depends on private values. It comes before any spending, and only the owner, who has both files,
+    sees it. The owner calls the test rows public, so it tells whoever may read them nothing, unless they are the private ones.
+    Without it, a copy would be scored as unseen data, and figures of a private table would be called public.
+    """
+    if len(train) == len(test) and np.array_equal(_sort_rows(train), _sort_rows(test)):
+        raise InvalidArgumentError(
+            "test", source[:200], "other data than the private rows", "It holds the same rows. Test data is assumed to be public."
+        )
+
+
+def _sort_rows(rows: TensorDataset) -> NDArray[np.bytes_]:
+    """Return the bytes of each row, inputs and target, in ascending order, (N,)."""
+    parts = [part.numpy().reshape(len(rows), -1).view(np.uint8) for part in rows.tensors]
+    whole = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    return np.sort(whole.view(f"S{whole.shape[1]}")[:, 0])
 
 
 def public_split(examples: int, test_examples: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

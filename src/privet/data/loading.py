@@ -70,7 +70,9 @@ def load(
     test: object = None,
     user_column: str | None = None,
 ) -> DataSet:
-    """Load a data set of the catalogue, a table or a file of arrays; options that do not apply to the source are refused.
+    """Load a data set of the catalogue, a table or a file of arrays, for a training loop of your own.
+
+    Options that do not apply to the source are refused, and so is a schema with priors: a loss of your own does not know them.
 
     Args:
         source: a name of `catalogue()`, such as "mnist", which is fetched into the cache if necessary; the path of a table that
@@ -90,9 +92,18 @@ def load(
             format.
         DataUnavailableError: no source provides a data set of the catalogue.
     """
-    options = {
-        "folder": folder, "schema": schema, "target": target, "classes": classes, "test": test, "user_column": user_column,
-    }  # fmt: skip
+    found = load_for_run(source, folder=folder, schema=schema, target=target, classes=classes, test=test, user_column=user_column)
+    if found.schema is not None and found.schema.priors:
+        raise InvalidArgumentError(
+            "schema", f"one with priors = {[*found.schema.priors]}", "one without priors, which a loss of your own does not know",
+            "Remove this line from the schema, and add the logarithms of the priors to the logits in your loss. privet train, "
+            "fit and federate and the estimators for scikit-learn take priors from a schema.",
+        )  # fmt: skip
+    return found
+
+
+def load_for_run(source: object, **options: Any) -> DataSet:
+    """Return what `load` does, for a loss that takes the priors of the schema; all options may be None."""
     given = {name: value for name, value in options.items() if value is not None}
     loader = _loader(source)
     undeclared = {"schema", "classes"} & loader.options - given.keys()
@@ -100,12 +111,12 @@ def load(
     if undeclared and isinstance(source, str | Path) and not Path(source).expanduser().exists():
         raise InvalidArgumentError("source", str(source), "the path of a file", "It does not exist.")
     if "schema" in undeclared:
-        raise without_schema(source, target)
+        raise without_schema(source, given.get("target"))
     for name in sorted(given.keys() - loader.options):
         fix = _FIXES[name] if "schema" in loader.options and name in _FIXES else "It does not apply to this source."
         raise InvalidArgumentError(name, given[name], f"left out for {describe_source(source)}", fix)
-    if "schema" not in loader.options and not isinstance(test, str | Path | None):
-        raise InvalidArgumentError("test", type(test).__name__, "the path of a file")
+    if "schema" not in loader.options and not isinstance(given.get("test"), str | Path | None):
+        raise InvalidArgumentError("test", type(given["test"]).__name__, "the path of a file")
     return loader.call(**given)
 
 

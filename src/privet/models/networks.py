@@ -71,9 +71,9 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
         name: one of `NAMES`.
         input_shape: shape of one input: (channels, height, width) for "edge-cnn" (sides at least 11), "cnn" (14), "tanh-cnn" (8).
         classes: number of outputs: classes, ≥ 2, or 1 for a regression, which "logistic" refuses.
-        options: `radius` and `intercept` for "bounded-linear", `width` and `activation` for "mlp", `numbers`, `waves`, `width`
-            and `activation` for "table", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for "tanh-cnn",
-            `width` for "edge-cnn".
+        options: `radius` and `intercept` for "bounded-linear", `width` and `activation` for "mlp", `numbers`, `waves`, `width`,
+            `activation` and `scale` for "table", `activation` for "cnn" and "regression-mlp", `pooling` and `width` for
+            "tanh-cnn", `width` for "edge-cnn".
     Errors: InvalidArgumentError for an unknown name or option, or an unsuitable input shape; for pretrained networks of other
         packages, PrivetError if a package is missing, and DataUnavailableError if the weights are not available.
     """

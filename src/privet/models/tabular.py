@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from privet.errors import InvalidArgumentError, count
+from privet.errors import InvalidArgumentError, count, positive
 from privet.models.dense import activation_layer, zero_linear
 
 
@@ -20,9 +20,14 @@ class TableNetwork(nn.Module):
 
     `numbers` are the positions of the features that are numbers scaled to [-1, 1], each of which also gets the cosines
     cos(π·k·(x + 1)/2) for k = 1 … `waves`. A width of 0 is the linear model alone; the activation is "tanh" or "relu".
+
+    The hidden layer is multiplied by `scale`, and the weights after it start larger by as much: the initial function is the same.
+    Noise of one size in all weights then moves the outputs less.
     """
 
-    def __init__(self, features: int, outputs: int, numbers: Sequence[int], waves: int, width: int, activation: str) -> None:
+    def __init__(
+        self, features: int, outputs: int, numbers: Sequence[int], waves: int, width: int, activation: str, scale: float
+    ) -> None:
         super().__init__()
         expanded = features + waves * len(numbers)
         self.numbers, self.waves = list(numbers), waves
@@ -30,6 +35,10 @@ class TableNetwork(nn.Module):
         self.embedding = nn.Linear(expanded, width) if width else None
         self.activation = activation_layer(activation)
         self.output = nn.Linear(width, outputs, bias=False) if width else None
+        self.scale = scale
+        if self.output is not None and scale != 1:
+            with torch.no_grad():
+                self.output.weight /= scale
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return outputs (B, outputs) of features (B, D)."""
@@ -41,7 +50,7 @@ class TableNetwork(nn.Module):
         linear: Tensor = self.linear(expanded)
         if self.embedding is None or self.output is None:
             return linear
-        hidden: Tensor = self.output(self.activation(self.embedding(expanded)))
+        hidden: Tensor = self.output(self.activation(self.embedding(expanded)) * self.scale)
         return linear + hidden
 
 
@@ -53,6 +62,7 @@ def table(
     waves: int = 4,
     width: int = 64,
     activation: str = "tanh",
+    scale: float = 1.0,
 ) -> TableNetwork:
     """Return a network for tables; see `TableNetwork`. Without `numbers`, all flattened features are numbers."""
     features = math.prod(input_shape)
@@ -60,4 +70,5 @@ def table(
     if not all(isinstance(place, int) and 0 <= place < features for place in places):
         raise InvalidArgumentError("numbers", numbers, f"positions of features, from 0 to {features - 1}")
     count("waves", waves, minimum=0)
-    return TableNetwork(features, classes, tuple(places), waves, count("width", width, minimum=0), activation)
+    positive("scale", scale)
+    return TableNetwork(features, classes, tuple(places), waves, count("width", width, minimum=0), activation, scale)

@@ -17,15 +17,16 @@ from privet.accounting.privacy_unit import Unit, group_unit
 from privet.artifact import Architecture
 from privet.clipping import GEP, Rule
 from privet.data import DataSet
+from privet.data.loading import load_for_run
 from privet.data.sets.dead_leaves import DEVIATION, MEAN, dead_leaves
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.gradients.core.losses import LossFunction
-from privet.models.networks import FOR_TABLES, check_task
+from privet.models.networks import check_task
 from privet.optim import NAG, SGLD, AdamBC, GaussianPrior, UncorrectedAdam, coupled_learning_rate, sgld_learning_rates
 from privet.plan import Plan
 from privet.runs.division import Division, divide, sizes
-from privet.runs.tasks import Task, normalise_priors, number_features, scale_targets, task_of
-from privet.tables import Classification, Schema
+from privet.runs.tasks import Task, network_options, normalise_priors, scale_targets, task_of
+from privet.tables import Schema
 from privet.units import Users, averaged, grouped
 from privet.units.augmentations import augmentation
 
@@ -123,10 +124,8 @@ class Setup:
 
     def load_data(self, schema: Schema | None = None) -> DataSet:
         """Return the data set, after fetching it if necessary; a plan's schema takes the place of the file."""
-        return scale_targets(data.load(
-            self.data, folder=self.folder, schema=schema or self.schema, classes=self.classes, test=self.test,
-            user_column=self.user_column,
-        ))  # fmt: skip
+        options = {name: getattr(self, name) for name in ("folder", "classes", "test", "user_column")}
+        return scale_targets(load_for_run(self.data, schema=schema or self.schema, **options))
 
     def _check_users(self, dataset: DataSet) -> None:
         if (dataset.users is None) != (self.user_cap is None):
@@ -150,9 +149,8 @@ class Setup:
 
     def task(self, dataset: DataSet, plan: Plan | None = None) -> Task:
         """Return what the run learns to predict; with a plan that counts classes, its loss adopts the released priors later."""
-        declared = dataset.schema.task if dataset.schema is not None else None
-        known = declared.priors if isinstance(declared, Classification) and declared.priors else None
-        priors = self.class_priors or (None if known is None else normalise_priors(known))
+        known = () if dataset.schema is None else dataset.schema.priors
+        priors = self.class_priors or (normalise_priors(known) if known else None)
         return task_of(dataset, priors, counted=plan is not None and plan.class_counts is not None)
 
     def build_loss(self, loss: LossFunction) -> LossFunction:
@@ -187,8 +185,7 @@ class Setup:
 
     def architecture(self, dataset: DataSet) -> Architecture:
         """Return the network for the public shape, task and schema of the data: a schema says which features are numbers."""
-        schema = dataset.schema if self.model in FOR_TABLES else None
-        options = {} if schema is None else {"numbers": list(number_features(schema))}
+        options = network_options(self.model, dataset.schema)
         return Architecture(self.model, dataset.input_shape, self.task(dataset).outputs, options)
 
     def build_model(self, dataset: DataSet) -> nn.Module:

@@ -18,8 +18,12 @@ from privet.errors import InvalidArgumentError, positive
 from privet.evaluation import Evaluation, RegressionEvaluation, evaluate, evaluate_regression
 from privet.evaluation.held_out import Scores, classification_scores, regression_scores
 from privet.gradients.core.losses import LossFunction
+from privet.models.networks import FOR_TABLES
 from privet.tables import Regression, Schema
 from privet.tables.columns import Bounded
+
+# Of the hidden layer of "table", for classes: with 1, its noise hides rare classes (docs/results/defaults.md).
+_SCALE = 0.25
 
 
 def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
@@ -75,6 +79,7 @@ class Task:
         measured: results on the test set that go to `metrics.jsonl`.
         width: largest error of a prediction, in the unit of the target.
         restore: function from outputs to the unit of the target, for a regression.
+        class_names: names of the classes in order; empty for the numbers from 0.
     """
 
     name: str
@@ -85,11 +90,12 @@ class Task:
     measured: tuple[str, ...]
     width: float = 1.0
     restore: Callable[[Any], NDArray[np.float64]] | None = None
+    class_names: tuple[str, ...] = ()
 
     def evaluate(self, model: nn.Module, test: TensorDataset, device: str, resamples: int = 0) -> Results:
         """Return the model's results on public test data; predictions of a regression are clipped to its bounds, as for users."""
         if self.restore is None:
-            return evaluate(model, test, device=device, resamples=resamples)
+            return evaluate(model, test, device=device, resamples=resamples, class_names=self.class_names)
         return evaluate_regression(model, test, device=device, resamples=resamples, restore=self.restore)
 
     def measurements(self, evaluation: Results | None) -> dict[str, float | None]:
@@ -97,9 +103,11 @@ class Task:
         return {f"test_{name}": None if evaluation is None else getattr(evaluation, name) for name in self.measured}
 
 
-def _classification(classes: int, loss: LossFunction) -> Task:
-    measured = ("accuracy", "negative_log_likelihood", "expected_calibration_error")
-    return Task("classification", classes, loss, classification_scores(), "accuracy, likelihood and calibration", measured)
+def _classification(dataset: DataSet, classes: int, loss: LossFunction) -> Task:
+    return Task(
+        "classification", classes, loss, classification_scores(), "accuracy, ranking, likelihood and calibration",
+        ("accuracy", "negative_log_likelihood", "expected_calibration_error"), class_names=dataset.class_names,
+    )  # fmt: skip
 
 
 def _regression(target: Regression) -> Task:
@@ -117,13 +125,13 @@ def task_of(dataset: DataSet, priors: tuple[float, ...] | None = None, *, counte
             raise InvalidArgumentError("class_priors", priors, "left out for a regression", "Its target has no classes.")
         return _regression(_bounds(dataset))
     if priors is None and not counted:
-        return _classification(dataset.classes, cross_entropy)
+        return _classification(dataset, dataset.classes, cross_entropy)
     if priors is not None and counted:
         raise InvalidArgumentError("class_priors", priors, "left out if a query counts the classes", "Choose one of the two.")
     known = priors or (1 / dataset.classes,) * dataset.classes
     if len(known) != dataset.classes:
         raise InvalidArgumentError("class_priors", known, f"{dataset.classes} numbers, one per class in their order")
-    return _classification(dataset.classes, AdjustedCrossEntropy(known))
+    return _classification(dataset, dataset.classes, AdjustedCrossEntropy(known))
 
 
 def normalise_priors(priors: Sequence[float]) -> tuple[float, ...]:
@@ -136,6 +144,14 @@ def normalise_priors(priors: Sequence[float]) -> tuple[float, ...]:
     if len(values) < 2:
         raise InvalidArgumentError("class_priors", priors, "one number per class, at least two")
     return tuple(value / sum(values) for value in values)
+
+
+def network_options(model: str, schema: Schema | None) -> dict[str, Any]:
+    """Return the options of a network for tables, by the public schema; none for other networks."""
+    if model not in FOR_TABLES or schema is None:
+        return {}
+    numbers = {"numbers": list(number_features(schema))}
+    return numbers if schema.classes is None else numbers | {"scale": _SCALE}
 
 
 def number_features(schema: Schema) -> tuple[int, ...]:

@@ -113,6 +113,11 @@ class Schema(Part):
         return self.task.classes if isinstance(self.task, Classification) else None
 
     @property
+    def priors(self) -> tuple[float, ...]:
+        """The public class priors; empty without any, and for regression."""
+        return self.task.priors if isinstance(self.task, Classification) else ()
+
+    @property
     def user_column(self) -> str | None:
         """The column of users, if there is one."""
         return next((name for name, column in self.columns if isinstance(column, UserId)), None)

@@ -110,6 +110,7 @@ BAD = {
         {"x_train": X, "y_train": LABELS, "x_test": X, "y_test": LABELS + 1},
         "^row 2 has the target 3, which is not one of the 3 classes 0, 1, 2: y_test is",
     ),
+    "a copy": ({"x_train": X, "y_train": LABELS, "x_test": X[::-1], "y_test": LABELS[::-1]}, "other data than the private rows"),
     "another shape": ({"x_train": X, "y_train": LABELS, "x_test": X[:, :1], "y_test": LABELS}, "x_test is .*like x_train"),
     "another type": (
         {"x_train": X, "y_train": LABELS, "x_test": X.astype(np.uint8), "y_test": LABELS},

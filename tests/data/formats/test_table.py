@@ -103,11 +103,13 @@ def test_unfit_test_data_is_refused(tmp_path, text, message):
 
 def test_private_rows_are_not_test_data(tmp_path):
     path = saved(tmp_path, ROWS)
-    with pytest.raises(InvalidArgumentError, match=r"^test is .* other than the private one"):
+    with pytest.raises(InvalidArgumentError, match=r"^test is .* other data than the private rows"):
         load_table(path, schema=PETS, test=str(path))
-    frame = read_frame(path)
-    with pytest.raises(InvalidArgumentError, match=r"^test is .* other than the private one"):
-        load_table(frame, schema=PETS, test=frame)
+    head, *rows = ROWS.splitlines()
+    copies = (saved(tmp_path, "\n".join((head, *reversed(rows))) + "\n", "copy.csv"), read_frame(path))
+    for copy in copies:
+        with pytest.raises(InvalidArgumentError, match=r"^test is .* other data than the private rows. It holds the same rows"):
+            load_table(path, schema=PETS, test=copy)
 
 
 def test_the_schema_declares_users_and_a_row_without_one_is_left_out(tmp_path):

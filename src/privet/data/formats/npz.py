@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.data.classes import Declaration, describe_classes, parse_classes, require_targets
-from privet.data.dataset import DataSet, to_tensors
+from privet.data.dataset import DataSet, refuse_copy, to_tensors
 from privet.data.preprocessing import Pixels, Preprocessing, Unchanged
 from privet.errors import InvalidArgumentError
 from privet.tables import Classification
@@ -64,12 +64,14 @@ def load_npz(
     # Private rows with a number that is not finite leave the training where they stand: no row may raise an exception.
     unfit = ~np.isfinite(inputs["x_train"]).reshape(len(inputs["x_train"]), -1).all(1)
     inputs["x_train"][unfit], labels["y_train"][unfit] = 0.0, UNDECLARED
+    rows = {key: to_tensors(inputs[key], labels[key.replace("x", "y")]) for key in inputs}
     if origin:
+        refuse_copy(rows["x_train"], rows["x_test"], origin)
         require_targets(labels["y_test"], "y_test", origin, known, arrays["y_test"])
     return DataSet(
         name=path.stem,
-        train=to_tensors(inputs["x_train"], labels["y_train"]),
-        test=to_tensors(inputs["x_test"], labels["y_test"]) if origin else None,
+        train=rows["x_train"],
+        test=rows.get("x_test"),
         classes=known.outputs,
         provenance=f"{path.stem} came from the file {path}; shapes and types were checked.",
         users=users,

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from privet.data.classes import require_targets
-from privet.data.dataset import DataSet, to_tensors
+from privet.data.dataset import DataSet, refuse_copy, to_tensors
 from privet.errors import InvalidArgumentError
 from privet.tables import Schema, read_frame
 from privet.tables.frames import Frame
@@ -25,16 +25,17 @@ def load_table(source: object, *, schema: Schema | str | Path, target: str | Non
         raise InvalidArgumentError("target", target, allowed, "Change the section [target] of the schema, or leave this out.")
     frame = read_frame(source, "source")
     inputs, targets, users = known.encode(frame), known.encode_target(frame), known.users(frame)
+    tested, origin = None, ""
+    if test is not None:
+        rows = read_frame(test, "test")
+        origin = f"{_describe(rows)}, provided as public test data"
+        expected = known.encode_target(rows)
+        tested = to_tensors(known.encode(rows), expected)
+        refuse_copy(to_tensors(inputs, targets), tested, rows.source)
+        require_targets(expected, "test", rows.source, known.task, known.cells(rows, known.target))
     if users is not None:
         owned = users != ""
         inputs, targets, users = inputs[owned], targets[owned], users[owned]
-    tested, origin = None, ""
-    if test is not None:
-        rows = _read_test(test, source)
-        origin = f"{_describe(rows)}, provided as public test data"
-        cells = known.cells(rows, known.target)
-        targets_tested = require_targets(known.encode_target(rows), "test", rows.source, known.task, cells)
-        tested = to_tensors(known.encode(rows), targets_tested)
     return DataSet(
         name=Path(frame.source).name.split(".")[0] if isinstance(source, str | Path) else "table",
         train=to_tensors(inputs, targets),
@@ -62,17 +63,6 @@ def without_schema(source: object, target: str | None) -> InvalidArgumentError:
         draft = f"print(privet.tables.draft(privet.tables.read_types(frame), {column!r}))"
     allowed = f"given for {describe_source(source)}: the rows are private, so nothing is inferred from them"
     return InvalidArgumentError("schema", None, allowed, f"Draft one with: {draft}")
-
-
-def _read_test(test: object, source: object) -> Frame:
-    if all(isinstance(given, str | Path) and Path(given).expanduser().exists() for given in (test, source)):
-        same = Path(str(test)).expanduser().samefile(Path(str(source)).expanduser())
-    else:
-        same = test is source
-    if same:
-        allowed = "a table other than the private one"
-        raise InvalidArgumentError("test", str(test)[:200], allowed, "Test data is assumed to be public.")
-    return read_frame(test, "test")
 
 
 def _describe(frame: Frame) -> str:

@@ -31,9 +31,9 @@ from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetWarn
 from privet.integrations.sklearn import public_facts
 from privet.integrations.sklearn.pipelines import LearnsPrivately, warn_of_pipeline
 from privet.integrations.sklearn.public_facts import Bounds, Labels
-from privet.models.networks import FOR_TABLES, check_task
+from privet.models.networks import check_task
 from privet.plan import Plan
-from privet.runs.tasks import Task, number_features, task_of
+from privet.runs.tasks import Task, network_options, task_of
 from privet.sampling import Poisson
 from privet.tables import Schema
 from privet.tables.frames import Frame
@@ -142,7 +142,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
             "the rows given to fit", to_tensors(schema.encode(table), schema.encode_target(table)), None,
             None if schema.classes is None else len(schema.classes), "", schema=schema,
         )  # fmt: skip
-        task = task_of(dataset, getattr(schema.task, "priors", ()) or None)
+        task = task_of(dataset, schema.priors or None)
         facts: dict[str, Any] = {"task": task.name, "epsilon": self.epsilon, "delta": self.delta}
         name = self.model or choose_model(frame.rows, dataset.input_shape, schema=True, **facts)
         check_task(name, task.name)
@@ -152,7 +152,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
             examples=frame.rows, sampling=Poisson(min(chosen.batch_size, frame.rows)), steps=chosen.steps,
             clipping=Flat(chosen.bound if self.bound is None else self.bound), delta=self.delta, schema=schema,
         )  # fmt: skip
-        options = {"numbers": list(number_features(schema))} if name in FOR_TABLES else {}
+        options = network_options(name, schema)
         architecture = Architecture(name, dataset.input_shape, task.outputs, options | (self.model_options or {}))
         return Preparation(schema, dataset, task, plan, architecture, chosen)
 
