@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch.func import grad, hessian
 
-from privet.convex import Huber, Logistic
+from privet.convex import AdjustedLogistic, Huber, Logistic
 from privet.errors import InvalidArgumentError
 from rounding import assert_equal_up_to_rounding
 
-LOSSES = [Logistic(2), Logistic(5), Huber(0.4), Huber(2.0)]
+LOSSES = [Logistic(2), Logistic(5), Huber(0.4), Huber(2.0), AdjustedLogistic(3, (0.7, 0.2, 0.1))]
 EXTREMES = [0.0, 1e-3, 1.0, 30.0]
 
 
@@ -57,7 +57,7 @@ def test_no_gradient_is_longer_and_no_curvature_larger_than_declared(loss):
     assert 0.99 * loss.lipschitz <= longest <= loss.lipschitz + 1e-12
 
 
-@pytest.mark.parametrize(("loss", "regularisation"), [*zip(LOSSES, [0.05, 1.0, 20.0, 0.05], strict=True)], ids=str)
+@pytest.mark.parametrize(("loss", "regularisation"), [*zip(LOSSES, [0.05, 1.0, 20.0, 0.05, 1.0], strict=True)], ids=str)
 def test_no_example_adds_more_to_the_log_determinant_than_declared(loss, regularisation):
     most = 0.0
     for rows, targets, weights in examples(loss, 10):
@@ -104,7 +104,10 @@ def test_targets_that_are_none_are_not_usable():
     assert values.tolist() == [0.5, -1.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize(("make", "name"), [(lambda: Logistic(1), "loss.classes"), (lambda: Huber(0.0), "loss.threshold")])
+@pytest.mark.parametrize(("make", "name"), [
+    (lambda: Logistic(1), "loss.classes"), (lambda: Huber(0.0), "loss.threshold"),
+    (lambda: AdjustedLogistic(2, (0.5, 0.0)), "loss.priors"), (lambda: AdjustedLogistic(3, (0.5, 0.5)), "loss.priors"),
+])  # fmt: skip
 def test_constants_out_of_range_are_refused(make, name):
     with pytest.raises(InvalidArgumentError, match=name):
         make()

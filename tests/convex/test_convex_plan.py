@@ -4,7 +4,7 @@ import math
 import pytest
 
 from privet.accounting.classic import gaussian
-from privet.convex import ConvexPlan, Huber, Logistic, ObjectivePerturbation, OutputPerturbation
+from privet.convex import AdjustedLogistic, ConvexPlan, Huber, Logistic, ObjectivePerturbation, OutputPerturbation
 from privet.convex.convex_statement import state_guarantee
 from privet.convex.privacy_loss import composed_epsilon
 from privet.errors import InvalidArgumentError
@@ -18,6 +18,7 @@ def make(mechanism, **changes):
 
 @pytest.mark.parametrize(("mechanism", "loss", "epsilon"), [
     (ObjectivePerturbation(), Logistic(2), 0.5), (ObjectivePerturbation(), Logistic(7), 3.0),
+    (ObjectivePerturbation(), AdjustedLogistic(2, (0.9, 0.1)), 3.0),
     (ObjectivePerturbation(), Huber(0.3), 0.5), (OutputPerturbation(), Logistic(7), 0.5),
 ], ids=str)  # fmt: skip
 def test_a_calibrated_plan_meets_its_target_closely(mechanism, loss, epsilon):

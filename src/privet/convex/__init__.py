@@ -3,7 +3,7 @@
 `ConvexPlan(…).calibrate(epsilon)` declares a model, and `fit(plan, inputs, labels)` releases its weights.
 """
 
-from privet.convex.convex_losses import Huber, Logistic
+from privet.convex.convex_losses import AdjustedLogistic, Huber, Logistic
 from privet.convex.convex_plan import ConvexPlan
 from privet.convex.convex_statement import ConvexGuarantee, state_guarantee
 from privet.convex.convex_training import fit
@@ -11,6 +11,7 @@ from privet.convex.minimiser import bound_rows
 from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation
 
 __all__ = [
+    "AdjustedLogistic",
     "ConvexGuarantee",
     "ConvexPlan",
     "Huber",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from privet.errors import count, positive
+from privet.errors import InvalidArgumentError, count, positive
 
 
 class ConvexLoss(ABC):
@@ -140,6 +140,50 @@ class Logistic(ConvexLoss):
         """Return the weights minus their mean over classes, and that mean, which shifts all scores alike."""
         mean = weights.mean(0, keepdim=True).expand_as(weights)
         return weights - mean, mean
+
+
+@dataclass(frozen=True)
+class AdjustedLogistic(Logistic):
+    """The cross-entropy of scores that are shifted by the logarithms of class priors, so that every class counts alike.
+
+    Args:
+        classes: public number of classes K ≥ 2.
+        priors: K public frequencies of the classes in order, > 0.
+
+    Guarantee:
+        A constant shift of the scores changes p, and none of the bounds of `Logistic`, which hold for every p.
+
+    Source:
+        Menon et al. 2021, "Long-tail learning via logit adjustment", Eq. 10.
+
+    >>> losses, _ = AdjustedLogistic(2, (0.75, 0.25)).evaluate(torch.zeros(2, 2), torch.tensor([0, 1]))
+    >>> losses.exp().round(decimals=3).tolist()  # one over the priors
+    [1.333, 4.0]
+    """
+
+    priors: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "priors", tuple(positive("loss.priors", prior) for prior in self.priors))
+        if len(self.priors) != self.classes:
+            raise InvalidArgumentError("loss.priors", self.priors, f"{self.classes} numbers, one per class in their order")
+
+    @property
+    def at_zero(self) -> float:
+        """That of the rarest class."""
+        return math.log(sum(self.priors) / min(self.priors))
+
+    def evaluate(self, scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return −log p_y and p − e_y of the shifted scores."""
+        return super().evaluate(scores + self._shift(scores), targets)
+
+    def multiply_hessian(self, scores: Tensor, targets: Tensor, direction: Tensor) -> Tensor:
+        """Return (diag(p) − ppᵀ)·v at the shifted scores."""
+        return super().multiply_hessian(scores + self._shift(scores), targets, direction)
+
+    def _shift(self, scores: Tensor) -> Tensor:
+        return scores.new_tensor(self.priors).log()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from privet._utils.registry import construct
 from privet.accounting.root_finding import smallest_multiplier
-from privet.convex.convex_losses import ConvexLoss, Huber, Logistic
+from privet.convex.convex_losses import AdjustedLogistic, ConvexLoss, Huber, Logistic
 from privet.convex.minimiser import rounding_error
 from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation, Perturbation
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
@@ -21,11 +21,14 @@ _SMALLEST_TOLERANCE, _LARGEST_TOLERANCE = 1e-6, 1e-2
 _DEVIATIONS = 12.0
 # Releases of up to 2²³ standard deviations are exact on their grid; half of that is used.
 _EXACT = 2.0**22
-_ALLOWED = {"loss": "Logistic(classes) or Huber(threshold)", "mechanism": "ObjectivePerturbation() or OutputPerturbation()"}
+_ALLOWED = {
+    "loss": "Logistic(classes), AdjustedLogistic(classes, priors) or Huber(threshold)",
+    "mechanism": "ObjectivePerturbation() or OutputPerturbation()",
+}
 
 # Kinds by field and name. They have no place in the plans of trainings, so the registry of those does not have them.
 _KINDS: dict[str, dict[str, type[Any]]] = {
-    "loss": {"Logistic": Logistic, "Huber": Huber},
+    "loss": {"Logistic": Logistic, "AdjustedLogistic": AdjustedLogistic, "Huber": Huber},
     "mechanism": {"ObjectivePerturbation": ObjectivePerturbation, "OutputPerturbation": OutputPerturbation},
 }
 
@@ -39,7 +42,7 @@ class ConvexPlan(JsonForm):
     Args:
         examples: public number of examples N ≥ 2.
         features: public number of features D ≥ 1, without the intercept.
-        loss: `Logistic(classes)` or `Huber(threshold)`.
+        loss: `Logistic(classes)`, `AdjustedLogistic(classes, priors)` or `Huber(threshold)`.
         mechanism: `ObjectivePerturbation()` or `OutputPerturbation()`; with a multiplier, or calibrated.
         regularisation: Λ > 0, relative to the sum of the losses: 1/C of scikit-learn. It is required: without it, one example can
             move the minimiser by any distance.

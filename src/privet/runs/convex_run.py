@@ -18,7 +18,7 @@ import torch
 
 from privet._utils.files import write_text
 from privet.artifact import Architecture
-from privet.convex import ConvexGuarantee, ConvexPlan, Huber, Logistic, fit
+from privet.convex import AdjustedLogistic, ConvexGuarantee, ConvexPlan, Huber, Logistic, fit
 from privet.convex.convex_losses import ConvexLoss
 from privet.convex.convex_statement import state_guarantee
 from privet.data import DataSet
@@ -52,7 +52,11 @@ def describe_data(dataset: DataSet, threshold: float) -> tuple[int, int, ConvexL
         raise InvalidArgumentError(
             "data", dataset.name, "without users", "Here one example is the unit of privacy; for users: privet train."
         )
-    loss = Huber(threshold) if dataset.classes is None else Logistic(dataset.classes)
+    priors = () if dataset.schema is None else dataset.schema.priors
+    if dataset.classes is None:
+        loss: ConvexLoss = Huber(threshold)
+    else:
+        loss = AdjustedLogistic(dataset.classes, priors) if priors else Logistic(dataset.classes)
     return len(dataset.train), math.prod(dataset.input_shape), loss
 
 
