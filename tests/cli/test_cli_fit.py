@@ -53,6 +53,29 @@ def test_a_regression_is_fitted_from_a_table(capsys, tmp_path):
     assert predicted[0] > 1 > -1 > predicted[1]
 
 
+def test_priors_of_the_schema_make_the_classes_count_alike(capsys, tmp_path):
+    generator = np.random.default_rng(0)
+    rare = generator.random(9000) < 0.1
+    x = generator.normal(rare, 1.0).clip(-4, 4)
+    lines = ["x,y", *(f"{value},{label}" for value, label in zip(x, np.where(rare, "ill", "well"), strict=True))]
+    for name, rows in (("train", lines[:6001]), ("test", lines[:1] + lines[6001:])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    found = {}
+    for priors in ("", "priors = [0.9, 0.1]\n"):
+        (tmp_path / "s.toml").write_text(
+            f'[target]\ncolumn = "y"\ntask = "classification"\nclasses = ["well", "ill"]\n{priors}\n'
+            '[columns]\nx = { kind = "number", lower = -4, upper = 4 }\n'
+        )
+        options = ("--data", tmp_path / "train.csv", "--schema", tmp_path / "s.toml", "--test", tmp_path / "test.csv")
+        options += ("--epsilon", 3, "--radius", 1.5, "--out", tmp_path / f"run{len(found)}")
+        found[priors] = told(capsys, "fit", *options)
+        verify(options[-1])
+    plain, adjusted = (json.loads((tmp_path / f"run{index}" / "evaluation.json").read_text()) for index in range(2))
+    assert plain["confusion"][1][1] / sum(plain["confusion"][1]) < 0.3
+    assert adjusted["confusion"][1][1] / sum(adjusted["confusion"][1]) > 0.6
+    assert all("Always predicting 'well'" in text and "Judge by AUROC and recalls" in text for text in found.values())
+
+
 def test_a_directory_is_used_once_and_a_ledger_of_another_plan_does_not_verify(capsys, tmp_path, inputs):
     options = ("--data", inputs / "plain.npz", "--classes", 3, "--epsilon", 5, "--out", tmp_path)
     fit(capsys, *options)

@@ -1,4 +1,4 @@
-"""What leaves a command beside its answer: a summary of at most eight lines, metrics in a sink, and memory that is kept."""
+"""What leaves a command beside its answer: a summary of at most ten lines, metrics in a sink, and memory that is kept."""
 
 import sys
 from dataclasses import replace
@@ -30,7 +30,7 @@ RELEASED = HeldOutEstimate(
 )
 @pytest.mark.parametrize("defaults", [{}, {"steps": 9}])
 @pytest.mark.parametrize("warnings", [0, 2, 7])
-def test_a_summary_has_at_most_eight_lines(results, defaults, warnings):
+def test_a_summary_has_at_most_ten_lines(results, defaults, warnings):
     texts = tuple(f"number {index}" for index in range(warnings))
     given = {"evaluation": None, "held_out": None, **results}
     outcome = Outcome(
@@ -38,7 +38,7 @@ def test_a_summary_has_at_most_eight_lines(results, defaults, warnings):
         **given,
     )  # fmt: skip
     lines = format_summary(outcome).splitlines()
-    assert len(lines) <= 8
+    assert len(lines) <= 10
     assert lines[-1] == "Full statement: privet guarantee runs/mine"
     shown = [text for text in texts if f"Warning: {text}" in lines]
     hidden = [line for line in lines if line.endswith("in the full statement")]

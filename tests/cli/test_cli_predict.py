@@ -63,7 +63,7 @@ def test_a_number_is_predicted_in_its_units_and_released_results_are_on_the_card
     assert all(100 <= float(row["predicted price"]) <= 500 for row in found)
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     released = json.loads((tmp_path / "run" / "holdout.json").read_text(encoding="utf-8"))["metrics"]["root_mean_squared_error"]
-    assert f"| Root mean squared error, in the target's units | {released:.4g} |" in card
+    assert f"| RMSE. Root mean squared error, in the unit of the target. | {released:.4g} |" in card
     assert "| 40 held-out examples; released with noise, which the guarantee covers |" in card
 
 

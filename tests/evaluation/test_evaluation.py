@@ -13,7 +13,15 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from privet.errors import InvalidArgumentError
-from privet.evaluation import Evaluation, RegressionEvaluation, evaluate, evaluate_regression, top_label, wilson_interval
+from privet.evaluation import (
+    Evaluation,
+    RegressionEvaluation,
+    bootstrap_interval,
+    evaluate,
+    evaluate_regression,
+    top_label,
+    wilson_interval,
+)
 
 
 class Pairs(Dataset):
@@ -59,6 +67,52 @@ def test_metrics_match_scikit_learn(model, examples, kind, batch_size):
     assert result.maximum_calibration_error == pytest.approx(table.maximum_error, rel=1e-6)
     assert result.root_mean_square_calibration_error == pytest.approx(table.root_mean_square_error, rel=1e-6)
     assert sum(result.true_class.confidence) == pytest.approx(probabilities[range(103), labels].sum(), rel=1e-6)
+    assert result.auroc == pytest.approx(metrics.roc_auc_score(labels, probabilities, multi_class="ovr"), rel=1e-6)
+    assert result.recalls == pytest.approx(metrics.recall_score(labels, predictions, average=None), rel=1e-12)
+    assert result.balanced_accuracy == pytest.approx(metrics.balanced_accuracy_score(labels, predictions), rel=1e-12)
+
+
+class Scores(nn.Module):
+    """Two logits, the second of which is the input."""
+
+    def forward(self, inputs):
+        return torch.cat((torch.zeros_like(inputs), inputs), dim=1)
+
+
+def scored(examples, tied, seed=0):
+    """Return scores of two classes, a tenth of the second one, which overlap; if `tied`, whole numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = (torch.rand(examples, generator=generator) < 0.1).long()
+    inputs = 1.2 * labels[:, None] + torch.randn(examples, 1, generator=generator)
+    return TensorDataset(inputs.round() if tied else inputs, labels)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_auroc_of_two_classes_and_its_interval_are_those_of_ranks_and_of_the_bootstrap(tied):
+    data = scored(1500, tied)
+    found = evaluate(Scores(), data, resamples=2)
+    columns = data.tensors[1].numpy(), data.tensors[0][:, 0].numpy()
+    assert found.auroc == pytest.approx(metrics.roc_auc_score(*columns), rel=1e-9)
+    low, high = found.intervals["auroc"]
+    resampled = bootstrap_interval(metrics.roc_auc_score, *columns, resamples=400)
+    assert low < found.auroc < high
+    assert high - low == pytest.approx(resampled[1] - resampled[0], rel=0.25)  # 400 resamples: 5 % of a quantile's distance
+
+
+def test_a_perfect_ranking_has_no_interval_and_one_class_no_auroc():
+    labels = torch.tensor([0, 0, 1])
+    found = evaluate(Scores(), TensorDataset(labels[:, None].float(), labels), resamples=2)
+    assert (found.auroc, "auroc" in found.intervals) == (1.0, False)
+    assert evaluate(Scores(), TensorDataset(torch.randn(3, 1), torch.zeros(3).long())).auroc is None
+
+
+def test_a_rare_class_is_seen_beside_the_majority():
+    found = Evaluation(0.97, 0.1, ((97, 0), (3, 0)), 100, class_names=("alive", "dead"))
+    assert (found.majority_class, found.majority_share, found.recalls) == ("alive", 0.97, (1.0, 0.0))
+    assert Evaluation(0.97, 0.1, ((97, 0), (3, 0)), 100).names == ("0", "1")
+    assert Evaluation(1.0, 0.1, ((5, 0), (0, 0)), 5).recalls == (1.0, None)
+    with pytest.raises(InvalidArgumentError, match="2 names"):
+        Evaluation(0.97, 0.1, ((97, 0), (3, 0)), 100, class_names=("alive",))
 
 
 def test_classes_without_examples_have_a_row_and_column(model, examples):
@@ -167,13 +221,14 @@ def test_a_diverged_model_can_be_evaluated(examples):
 
     result = evaluate(Diverged(), TensorDataset(*examples), resamples=2, binning="mass")
     assert math.isnan(result.expected_calibration_error)
+    assert math.isnan(result.auroc)
     again = Evaluation.from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
     assert again.confusion == result.confusion
     assert math.isnan(again.expected_calibration_error)
 
 
 def test_whole_evaluation_survives_json_exactly(model, examples):
-    result = evaluate(model, TensorDataset(*examples), groups=[0, 1, 2] * 34 + [0], resamples=20)
+    result = evaluate(model, TensorDataset(*examples), groups=[0, 1, 2] * 34 + [0], resamples=20, class_names="abcd")
     infinite = Evaluation(accuracy=2 / 3, negative_log_likelihood=math.inf, confusion=((1, 1), (0, 1)), examples=3)
     for found in (result, infinite):
         assert Evaluation.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found

@@ -5,12 +5,20 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from privet.evaluation import HeldOutEstimate, RegressionEvaluation
+from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.report.figures.single_run import draw
-from privet.report.headline import headline, list_estimates, list_released
+from privet.report.headline import (
+    describe_classes,
+    headline,
+    list_estimates,
+    list_recalls,
+    list_released,
+    warn_of_majority,
+)
 from privet.report.page import render_page
 from privet.report.run_files import read
 
@@ -38,6 +46,34 @@ def test_a_regression_is_judged_by_its_error_in_the_unit_of_the_target():
     assert (best.name, best.with_interval, best.higher_is_better) == ("RMSE", "0.65 (0.6 to 0.7)", False)
     assert [one.name for one in list_estimates(REGRESSION)] == ["RMSE", "MAE", "R²"]
     assert [one.name for one in list_estimates(RegressionEvaluation(1.0, 1.0, 5))] == ["RMSE", "MAE"]
+
+
+RARE = Evaluation(0.97, 0.12, ((4845, 0), (150, 5)), 5000, auroc=0.83, class_names=("alive", "dead"))
+
+
+@pytest.mark.parametrize(("confusion", "words"), [
+    (((4845, 0), (150, 5)), "always predicting 'alive' has the same accuracy, 96.90 %"),
+    (((4600, 245), (50, 105)), "always predicting 'alive' has a higher accuracy, 96.90 %"),
+    (((4840, 5), (50, 105)), ""),
+])  # fmt: skip
+def test_an_accuracy_that_is_no_better_than_the_majority_is_warned_of(confusion, words):
+    accuracy = (confusion[0][0] + confusion[1][1]) / 5000
+    found = warn_of_majority(replace(RARE, accuracy=accuracy, confusion=confusion))
+    assert len(found) == bool(words)
+    assert words in "".join(found).replace("\N{NO-BREAK SPACE}", " ")
+    assert warn_of_majority(REGRESSION) == warn_of_majority(None) == ()
+
+
+def test_tile_table_and_banner_show_what_accuracy_hides(write_run):
+    directory = write_json(write_run(evaluation=None), "evaluation.json", RARE.to_dict())
+    source = html.unescape(read_page(directory))
+    told = "always predicting 'alive': 96.90 %; AUROC 0.83; balanced accuracy 51.61 %; recall: 'alive' 100.00 %, 'dead' 3.23 %"
+    assert told in source
+    assert "Accuracy says little here:" in source
+    assert [one.name for one in list_recalls(RARE)] == re.findall(r'scope="row">(Recall of [^<]*)<', source)
+    confusion = tuple(tuple(10 * (i == j) + (j == 0) for j in range(9)) for i in range(9))
+    many = Evaluation(90 / 99, 0.3, confusion, examples=99)
+    assert describe_classes(many).endswith("recall: '1' 90.91\N{NO-BREAK SPACE}% to '0' 100.00\N{NO-BREAK SPACE}%")
 
 
 def test_a_regression_has_its_tile_its_curve_and_its_table(write_run, metrics_until):

@@ -15,9 +15,8 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.evaluation.bins import BINS, equal_mass, equal_width, tabulate
 from privet.evaluation.interval import bootstrap_interval, wilson_interval
 from privet.evaluation.outputs import LabelledExamples, iterate_outputs
+from privet.evaluation.ranking import Floats, rank_classes
 from privet.evaluation.result import Evaluation, GroupAccuracy, Intervals, RegressionEvaluation
-
-Floats = NDArray[np.float64]
 
 
 class _Scores(NamedTuple):
@@ -48,6 +47,7 @@ def evaluate(
     binning: str = "width",
     groups: Sequence[object] | None = None,
     resamples: int = 0,
+    class_names: Sequence[str] = (),
 ) -> Evaluation:
     """Evaluate a classifier on labelled examples, in evaluation mode and without gradients.
 
@@ -63,7 +63,8 @@ def evaluate(
         binning: "width" for bins of equal width, "mass" for bins with about equally many examples.
         groups: group of each example, in the order of the data set; None for no groups.
         resamples: number of bootstrap resamples for the intervals; 0 for no intervals, 1000 is typical. Accuracy has the Wilson
-            interval.
+            interval, AUROC that of DeLong et al. 1988.
+        class_names: names of the classes in order; none for the numbers from 0.
 
     >>> test = torch.utils.data.TensorDataset(torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4))
     >>> found = evaluate(nn.Identity(), test, groups=["left", "right"] * 6)
@@ -74,12 +75,15 @@ def evaluate(
     count("resamples", resamples, minimum=0)
     if groups is not None and len(groups) != len(dataset):
         raise InvalidArgumentError("len(groups)", len(groups), f"{len(dataset)}, one per example")
-    parts = []
+    parts, likelihoods = [], []
     for logits, labels in iterate_outputs(model, dataset, batch_size, device):
-        scores, classes = _score(logits, labels)
-        parts.append(scores)
+        parts.append(_score(logits, labels))
+        likelihoods.append(logits.double().log_softmax(1).numpy())  # probabilities near 1 would be equal
+    classes = likelihoods[0].shape[1]
     whole = _Scores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     edges = _EDGES[binning](whole.confidence, bins)
+    auroc, interval = rank_classes(whole.labels, np.concatenate(likelihoods))
+    ranked = {} if interval is None else {"auroc": interval}
     confusion = np.bincount(whole.labels * classes + whole.predictions, minlength=classes**2).reshape(classes, classes)
     return Evaluation(
         accuracy=float(whole.correct.mean()),
@@ -89,12 +93,14 @@ def evaluate(
         brier=float(whole.squares.mean()),
         calibration=tabulate(whole.confidence, whole.correct, edges),
         true_class=tabulate(whole.true_class, whole.correct, equal_width(bins)),
-        intervals=_intervals(whole, edges, resamples) if resamples else {},
+        intervals={**_intervals(whole, edges, resamples), **ranked} if resamples else {},
         groups=() if groups is None else _accuracy_by_group(whole.correct, groups),
+        auroc=auroc,
+        class_names=tuple(map(str, class_names)),
     )
 
 
-def _score(outputs: Tensor, labels: Tensor) -> tuple[_Scores, int]:
+def _score(outputs: Tensor, labels: Tensor) -> _Scores:
     if outputs.ndim != 2 or len(outputs) != len(labels):
         fix = "Wrap the model so that it returns logits."
         raise InvalidArgumentError("the shape of model(inputs)", tuple(outputs.shape), f"({len(labels)}, classes)", fix)
@@ -111,7 +117,7 @@ def _score(outputs: Tensor, labels: Tensor) -> tuple[_Scores, int]:
         probabilities.amax(1),
         probabilities.gather(1, targets[:, None])[:, 0],
     )
-    return _Scores(*(column.numpy() for column in columns)), classes
+    return _Scores(*(column.numpy() for column in columns))
 
 
 # Metrics with bootstrap intervals, and their largest possible values. The MCE has none: it depends on the single worst bin,

@@ -39,11 +39,15 @@ class Evaluation:
         brier: mean over the examples of Σₖ (pₖ − [k is the label])², in [0, 2]; None for files without it.
         calibration: table of the confidence of the predicted class, and whether it is the label; None for files without it.
         true_class: table of the probability of the label, and whether the prediction is correct; None for files without it.
-        intervals: metric → 95 % interval, if requested: Wilson's for the accuracy, otherwise from a bootstrap.
+        intervals: metric → 95 % interval, if requested: Wilson's for accuracy, DeLong's for AUROC, otherwise from a bootstrap.
         groups: accuracy on each group, sorted by name, if examples were grouped.
+        auroc: mean over the classes of the AUROC of one class against the rest, in [0, 1]; it is that of two classes. None if all
+            examples have one class, and for files without it.
+        class_names: names of the classes in order; empty for the numbers from 0.
 
     Raises:
-        InvalidArgumentError: the confusion matrix is not square or does not add up to `examples`.
+        InvalidArgumentError: the confusion matrix is not square, does not add up to `examples`, or has another number of classes
+            than there are names.
     """
 
     accuracy: float
@@ -55,6 +59,8 @@ class Evaluation:
     true_class: BinTable | None = None
     intervals: Intervals = field(default_factory=dict, hash=False)
     groups: tuple[GroupAccuracy, ...] = ()
+    auroc: float | None = None
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.confusion) for row in self.confusion):
@@ -62,13 +68,40 @@ class Evaluation:
             raise InvalidArgumentError("confusion", shape, "square: as many columns in each row as rows")
         if sum(map(sum, self.confusion)) != self.examples:
             raise InvalidArgumentError("examples", self.examples, "the sum of the confusion matrix")
+        if self.class_names and len(self.class_names) != len(self.confusion):
+            raise InvalidArgumentError("class_names", self.class_names, f"{len(self.confusion)} names, one for each class")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes in order; the numbers from 0 without names."""
+        return self.class_names or tuple(map(str, range(len(self.confusion))))
+
+    @property
+    def class_sizes(self) -> tuple[int, ...]:
+        """Number of examples of each class."""
+        return tuple(map(sum, self.confusion))
+
+    @property
+    def recalls(self) -> tuple[float | None, ...]:
+        """Fraction of the examples of each class that were classified correctly; None for a class without examples."""
+        rows = enumerate(zip(self.confusion, self.class_sizes, strict=True))
+        return tuple(row[label] / size if size else None for label, (row, size) in rows)
+
+    @property
+    def majority_class(self) -> str:
+        """Name of the most frequent class of these examples."""
+        return self.names[self.class_sizes.index(max(self.class_sizes))]
+
+    @property
+    def majority_share(self) -> float:
+        """Fraction of the examples that are of the most frequent class: the accuracy of always predicting it."""
+        return max(self.class_sizes) / self.examples
 
     @property
     def balanced_accuracy(self) -> float:
         """Mean over the classes that have examples of the fraction classified correctly: it weights rare classes like others."""
-        totals = [sum(row) for row in self.confusion]
-        hits = [row[label] / total for label, (row, total) in enumerate(zip(self.confusion, totals, strict=True)) if total]
-        return sum(hits) / len(hits)
+        known = [recall for recall in self.recalls if recall is not None]
+        return sum(known) / len(known)
 
     @property
     def expected_calibration_error(self) -> float | None:
@@ -146,6 +179,7 @@ def _encode(value: Any) -> Any:
 # Field → function that reads its JSON value; all other fields are floats.
 _READERS: dict[str, Any] = {
     "examples": int,
+    "class_names": lambda names: tuple(map(str, names)),
     "confusion": lambda rows: tuple(tuple(int(cell) for cell in row) for row in rows),
     "calibration": BinTable.from_dict,
     "true_class": BinTable.from_dict,

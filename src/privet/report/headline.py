@@ -54,7 +54,12 @@ class Estimate:
 # Field of an evaluation → name, whether it is a share, and definition; the most important first.
 _CLASSIFICATION = {
     "accuracy": ("Accuracy", True, "Fraction of examples that are classified correctly."),
-    "balanced_accuracy": ("Balanced accuracy", True, "Mean over the classes of the fraction that is classified correctly."),
+    "majority_share": ("Majority share", True, "Fraction of the most frequent class: the accuracy of always predicting it."),
+    "auroc": (
+        "AUROC", False,
+        "Probability that an example of a class scores higher than one of another class, mean over the classes: 0.5 by chance.",
+    ),
+    "balanced_accuracy": ("Balanced accuracy", True, "Mean of the recalls: every class counts alike."),
     "negative_log_likelihood": ("Negative log-likelihood", False, "Mean of −ln p(true class), in nats."),
     "brier": ("Brier score", False, "Mean squared error of the probability vector: 0 is best, 2 is worst."),
     "expected_calibration_error": ("Expected calibration error", True, "Mean gap between confidence and accuracy."),
@@ -71,6 +76,9 @@ _REGRESSION = {
     ),
 }  # fmt: skip
 _HIGHER_IS_BETTER = frozenset({"accuracy", "r_squared"})
+# Classes whose recalls fit into one line; of more, the lowest and the highest are shown.
+_FEW_CLASSES = 6
+_RARE = ("AUROC", "Balanced accuracy")
 
 
 def list_estimates(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estimate, ...]:
@@ -84,6 +92,46 @@ def list_estimates(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estim
     else:
         known, own = _REGRESSION, {"root_mean_squared_error": evaluation.error_interval}
     return _collect(known, {field: getattr(evaluation, field) for field in known}, {**evaluation.intervals, **own})
+
+
+def list_recalls(evaluation: Evaluation | RegressionEvaluation) -> tuple[Estimate, ...]:
+    """Return the recall of every class with examples, with its Wilson interval; none of a regression."""
+    if not isinstance(evaluation, Evaluation):
+        return ()
+    found = zip(evaluation.names, evaluation.recalls, evaluation.class_sizes, strict=True)
+    return tuple(
+        Estimate(f"Recall of {name!r}", recall, wilson_interval(recall, size), f"Of {size:,} examples.", True)
+        for name, recall, size in found
+        if recall is not None
+    )
+
+
+def describe_classes(evaluation: Evaluation | RegressionEvaluation | None) -> str:
+    """Return what accuracy hides of rare classes, in one line; empty for a regression."""
+    if not isinstance(evaluation, Evaluation):
+        return ""
+    shown = [f"{one.noun} {one.with_interval}" for one in list_estimates(evaluation) if one.name in _RARE]
+    recalls = [(one.value, f"{one.name.removeprefix('Recall of ')} {one.shown}") for one in list_recalls(evaluation)]
+    few = len(recalls) <= _FEW_CLASSES
+    told = (", " if few else " to ").join(text for _, text in (recalls if few else (min(recalls), max(recalls))))
+    always = f"always predicting {evaluation.majority_class!r}: {numbers.format_percent(evaluation.majority_share)}"
+    return "; ".join((always, *shown, f"recall: {told}"))
+
+
+def warn_of_majority(evaluation: Evaluation | RegressionEvaluation | None) -> tuple[str, ...]:
+    """Return a warning if the accuracy is not significantly above that of always predicting the most frequent class."""
+    if not isinstance(evaluation, Evaluation):
+        return ()
+    low, high = wilson_interval(evaluation.accuracy, evaluation.examples)
+    share = evaluation.majority_share
+    if low > share:
+        return ()
+    relation = "a higher" if high < share else "the same"
+    return (
+        f"always predicting {evaluation.majority_class!r} has {relation} accuracy, {numbers.format_percent(share)} (the model's "
+        f'is within {100 * low:.2f} to {numbers.format_percent(high)}). Judge by AUROC and recalls: "Rare classes" in '
+        "docs/guide/results.md",
+    )
 
 
 def list_released(estimate: HeldOutEstimate) -> tuple[Estimate, ...]:
@@ -168,6 +216,7 @@ def _quality(run: Run) -> Iterator[KeyNumber]:
         best = headline(run.evaluation)
         examples = f"{run.evaluation.examples:,} test examples"
         about = f"95 % interval {best.interval_shown}, {examples}" if best.interval else examples
+        about = "; ".join(filter(None, (about, describe_classes(run.evaluation))))
         yield KeyNumber("quality", f"Test {best.noun}", best.shown, best.value, about, best.interval_shown)
         return
     for m in [m for m in run.measurements if m.test_accuracy is not None or m.test_error is not None][-1:]:

@@ -20,7 +20,7 @@ from privet.report import numbers, run_files, setting_rows
 from privet.report.figures import accountants
 from privet.report.figures.single_run import draw
 from privet.report.figures.svg import Figure
-from privet.report.headline import Estimate, list_estimates, list_numbers, list_released
+from privet.report.headline import Estimate, list_estimates, list_numbers, list_recalls, list_released, warn_of_majority
 from privet.report.releases import Release, list_releases
 from privet.report.run_files import Run
 
@@ -94,8 +94,8 @@ def render_page(run: Run, drawn: Sequence[Figure]) -> str:
         numbers=list_numbers(run),
         figures=lambda *names: [figure for name in names for figure in drawn if figure.name == name],
         attacks=_attacks(run),
-        estimates=_estimates(list_estimates(run.evaluation)) if run.evaluation else None,
-        classes=_name_classes(run, len(run.evaluation.confusion)) if isinstance(run.evaluation, Evaluation) else [],
+        estimates=_estimates((*list_estimates(run.evaluation), *list_recalls(run.evaluation))) if run.evaluation else None,
+        classes=run.evaluation.names if isinstance(run.evaluation, Evaluation) else (),
         most_classes=_MOST_CLASSES,
         released=_estimates(list_released(run.held_out)) if run.held_out else None,
         communication=_communication(run),
@@ -113,6 +113,8 @@ def _banners(run: Run) -> Iterator[tuple[str, str]]:
         yield "This run is unfinished.", f"{run.status.steps_done:,}{planned} steps are done.{so_far}"
     if run.guarantee and math.isinf(run.guarantee.epsilon):
         yield "No privacy.", "ε is infinite, so there is no guarantee: treat the model like its training examples."
+    for text in warn_of_majority(run.evaluation):
+        yield "Accuracy says little here:", f"{text}."
 
 
 def _attacks(run: Run) -> PageTable | None:
@@ -132,13 +134,6 @@ def _attacks(run: Run) -> PageTable | None:
 def _estimates(found: Sequence[Estimate]) -> PageTable:
     rows = [(one.name, one.shown, one.interval_shown, one.definition) for one in found]
     return PageTable(("Metric", "Value", "95 % interval", "Definition"), rows, "estimates")
-
-
-def _name_classes(run: Run, classes: int) -> list[str]:
-    """Return the public names of the classes, from the schema or the settings; numbers if there are none."""
-    declared = run.planned("schema", "task", "classes")
-    known = declared if isinstance(declared, list) else str(run.setup.get("classes") or "").split(",")
-    return list(map(str, known)) if len(known) == classes else list(map(str, range(classes)))
 
 
 def _communication(run: Run) -> PageTable | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +96,7 @@ def read(directory: Path) -> Run:
             "directory", str(directory), "a run directory, which contains plan.json", "Give a directory that privet train wrote."
         )
     measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
-    return Run(
+    run = Run(
         directory=directory,
         plan=plan,
         guarantee=_load(directory / "guarantee.json", _guarantee),
@@ -110,6 +110,13 @@ def read(directory: Path) -> Run:
         communication=_load(directory / "communication.json", _communication) or {},
         files=_list_files(directory),
     )
+    if not isinstance(run.evaluation, Evaluation) or run.evaluation.class_names:
+        return run
+    # Earlier versions kept the public names of the classes in the schema or the settings alone.
+    declared = run.planned("schema", "task", "classes")
+    names = declared if isinstance(declared, list) else str(run.setup.get("classes") or "").split(",")
+    known = tuple(map(str, names)) if len(names) == len(run.evaluation.confusion) else ()
+    return replace(run, evaluation=replace(run.evaluation, class_names=known))
 
 
 def _list_files(directory: Path) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from privet.errors import InvalidArgumentError, count
 from privet.federated import Communication, Federated, LocalSteps, ProcessPool, Simulation
 from privet.gradients import trainable
 from privet.plan import Plan
+from privet.report.headline import warn_of_majority
 from privet.runs.config import Setup
 from privet.runs.run import RESAMPLES, TRAINERS, Logger, Outcome, add_data_facts, foresee, measure_on_test, write_results
 from privet.training import Callback, Step
@@ -84,7 +85,7 @@ def _train(
         measure = lambda step: {**_sum_bytes(step, plan, model), **measure_on_test(step, setup, dataset, task, model)}  # noqa: E731
         federated.run(progress=progress, callbacks=(*callbacks, Logger(federated.log, measure)))
         evaluation = None if dataset.test is None else task.evaluate(model, dataset.test, setup.device, RESAMPLES)
-        guarantee = add_data_facts(federated.guarantee(), dataset, task, forecast.warnings)
+        guarantee = add_data_facts(federated.guarantee(), dataset, task, (*forecast.warnings, *warn_of_majority(evaluation)))
     assert federated.directory is not None
     outcome = Outcome(
         federated.directory, guarantee, evaluation, dataset.test_data, federated.seconds, defaults=setup.defaults,

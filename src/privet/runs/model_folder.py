@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torch import nn
@@ -13,18 +14,18 @@ from privet.artifact.folder import FOLDER, write_folder, write_weights
 from privet.data import DataSet
 from privet.data.loading import published_sets
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
+from privet.report.headline import Estimate, list_estimates, list_recalls, list_released
 from privet.tables import Classification, Regression
 from privet.tables.targets import Target
 
+_RECALLS = 60  # classes whose recall the card lists; evaluation.json has them all
 # Names of the target for data without a schema.
 _CLASS, _NUMBER = "class", "number"
-# Metric → its identifier on hubs, and its name for people.
-_SHORT = {"root_mean_squared_error": "rmse", "mean_absolute_error": "mae"}
-_LABELS = {
-    "accuracy": "Accuracy",
-    "root_mean_squared_error": "Root mean squared error, in the target's units",
-    "mean_absolute_error": "Mean absolute error, in the target's units",
-}
+# Number → its identifier on hubs, for those that are in the card; evaluation.json has the others, too.
+_NAMES = {
+    "Accuracy": "accuracy", "Majority share": "majority_share", "AUROC": "roc_auc", "Balanced accuracy": "balanced_accuracy",
+    "RMSE": "rmse", "MAE": "mae", "R²": "r_squared",
+}  # fmt: skip
 
 
 def write_model(
@@ -57,8 +58,7 @@ def write_model(
         weights=write_weights(folder, module),
         versions=guarantee.versions,
     )
-    metrics = [*_public_metrics(evaluation), *_released_metrics(estimate)]
-    write_folder(folder, description, format_card(description, metrics, license))
+    write_folder(folder, description, format_card(description, tuple(_list_metrics(evaluation, estimate)), license))
 
 
 def describe_task(dataset: DataSet) -> Target:
@@ -70,26 +70,19 @@ def describe_task(dataset: DataSet) -> Target:
     return Classification(dataset.class_names or tuple(map(str, range(dataset.classes or 0))))
 
 
-def _public_metrics(evaluation: Evaluation | RegressionEvaluation | None) -> list[PublicMetric]:
-    if evaluation is None:
-        return []
-    where = f"{evaluation.examples:,} public test examples"
-    if isinstance(evaluation, Evaluation):
-        return [PublicMetric("accuracy", "Accuracy", evaluation.accuracy, evaluation.intervals.get("accuracy"), where)]
-    error, label = evaluation.root_mean_squared_error, _LABELS["root_mean_squared_error"]
-    found = [PublicMetric("rmse", label, error, evaluation.error_interval, where)]
-    if evaluation.r_squared is not None:
-        found.append(PublicMetric("r_squared", "R²", evaluation.r_squared, evaluation.intervals.get("r_squared"), where))
-    return found
-
-
-def _released_metrics(estimate: HeldOutEstimate | None) -> list[PublicMetric]:
-    if estimate is None:
-        return []
-    where = f"{estimate.examples:,} held-out {estimate.unit}s; released with noise, which the guarantee covers"
-    return [
-        PublicMetric(
-            _SHORT.get(name, name), _LABELS.get(name, name.replace("_", " ")), value, estimate.intervals.get(name), where
-        )
-        for name, value in estimate.metrics.items()
-    ]
+def _list_metrics(
+    evaluation: Evaluation | RegressionEvaluation | None, estimate: HeldOutEstimate | None
+) -> Iterator[PublicMetric]:
+    """Yield the numbers that a reader judges the model by, from public test data and then those that were released."""
+    found: list[tuple[str, Sequence[Estimate]]] = []
+    if evaluation is not None:
+        where = f"{evaluation.examples:,} public test examples"
+        found = [(where, list_estimates(evaluation)), (where, list_recalls(evaluation)[:_RECALLS])]
+    if estimate is not None:
+        where = f"{estimate.examples:,} held-out {estimate.unit}s; released with noise, which the guarantee covers"
+        found.append((where, list_released(estimate)))
+    for where, numbers in found:
+        for one in numbers:
+            name = _NAMES.get(one.name, "recall" if one.name.startswith("Recall") else None)
+            if name is not None:
+                yield PublicMetric(name, f"{one.name}. {one.definition}", one.value, one.interval, where)

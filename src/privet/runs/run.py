@@ -32,6 +32,7 @@ from privet.federated import Communication
 from privet.gradients import trainable
 from privet.optim import SGLD
 from privet.plan import Plan
+from privet.report.headline import warn_of_majority
 from privet.runs.config import Setup
 from privet.runs.division import KEY, new_key
 from privet.runs.held_out import LOST, adopt_priors, check_queries, release_estimate
@@ -200,7 +201,8 @@ def _train(
         if division.held_out is not None:
             estimate = release_estimate(training, model, task, division.held_out, setup.device)
             lost += [LOST.format("result on held-out data")] if estimate is None else []
-        guarantee = add_data_facts(training.guarantee(), dataset, task, (*lost, *forecast.warnings))
+        warnings = (*lost, *forecast.warnings, *warn_of_majority(evaluation))
+        guarantee = add_data_facts(training.guarantee(), dataset, task, warnings)
     _save_samples(training)
     outcome = Outcome(directory, guarantee, evaluation, dataset.test_data, seconds, estimate, setup.defaults)
     write_results(outcome, model, setup, plan, dataset, {"gradients": training.method})

@@ -1,4 +1,4 @@
-"""What a command prints of a finished run: a summary of at most eight lines, the full statement, or numbers for JSON."""
+"""What a command prints of a finished run: a summary of at most ten lines, the full statement, or numbers for JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from privet.accounting.rounding import format_percent_up, format_up
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.bins import to_plain
 from privet.federated import Communication
-from privet.report.headline import headline, list_estimates, list_released
+from privet.report.headline import (
+    describe_classes,
+    headline,
+    list_estimates,
+    list_recalls,
+    list_released,
+    warn_of_majority,
+)
 from privet.report.numbers import format_bytes
 from privet.runs.run import Outcome
 
-_MOST_LINES = 8
+_MOST_LINES = 10
 _UNTESTED = (
     "No test result: no public test data was given (--test FILE). For a result on private data with its own noise and ε: "
     "--holdout 0.2 --evaluation-epsilon 0.1"
@@ -24,7 +31,8 @@ _UNTESTED_CLIENTS = "No test result: no public test data was given (--test FILE)
 # Metrics in the JSON output, each as test_…; those of the other task are null.
 _MEASURED = (
     "accuracy", "negative_log_likelihood", "brier", "expected_calibration_error", "root_mean_square_calibration_error",
-    "maximum_calibration_error", "balanced_accuracy", "root_mean_squared_error", "mean_absolute_error", "r_squared",
+    "maximum_calibration_error", "majority_share", "auroc", "balanced_accuracy", "root_mean_squared_error", "mean_absolute_error",
+    "r_squared",
 )  # fmt: skip
 
 
@@ -53,17 +61,23 @@ def list_results(outcome: Outcome) -> dict[str, Any]:
 def list_measured(evaluation: Evaluation | RegressionEvaluation | None) -> dict[str, Any]:
     """Return the results on test data for the JSON output."""
     measured = {f"test_{name}": to_plain(getattr(evaluation, name, None)) for name in _MEASURED}
-    return {**measured, "test_examples": evaluation and evaluation.examples}
+    recalls = dict(zip(evaluation.names, evaluation.recalls, strict=True)) if isinstance(evaluation, Evaluation) else None
+    return {**measured, "test_recalls": recalls, "test_examples": evaluation and evaluation.examples}
 
 
-def format_measured(evaluation: Evaluation | RegressionEvaluation) -> str:
-    """Return the main result on test data in one line."""
+def list_lines(evaluation: Evaluation | RegressionEvaluation | None, *, warned: bool = False) -> Iterator[str]:
+    """Yield the main result on test data, if any, for classes what it hides and, if asked for, the warning about it."""
+    if evaluation is None:
+        return
     shown = headline(evaluation)
-    return f"{shown.name} {shown.with_interval} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+    yield f"{shown.name} {shown.with_interval} on {evaluation.examples:,} public test examples (95\u00a0% interval)"
+    if told := describe_classes(evaluation):
+        yield f"{told[:1].upper()}{told[1:]}"
+    yield from (f"Warning: {text}" for text in warn_of_majority(evaluation) if warned)
 
 
 def format_summary(outcome: Outcome) -> str:
-    """Return at most eight lines: guarantee, attack bounds, accuracy, warnings, and where report and statement are."""
+    """Return at most ten lines: guarantee, attack bounds, accuracy, classes, warnings, and where report and statement are."""
     results = [*_guarantee_lines(outcome.guarantee), *_result_lines(outcome)]
     if outcome.defaults:
         shown = (f"{name.replace('_', ' ')} {_format_setting(value)}" for name, value in outcome.defaults.items())
@@ -85,12 +99,12 @@ def format_full(outcome: Outcome) -> str:
     """Return the full statement and every number of the evaluation."""
     lines = [*_result_lines(outcome)]
     if outcome.evaluation is not None:  # all of its numbers, below a line that names the test data
-        found = list_estimates(outcome.evaluation)
+        found = [*list_estimates(outcome.evaluation), *list_recalls(outcome.evaluation)]
         width = max(len(estimate.name) for estimate in found) + 1
         origin = f" ({outcome.test_data})" if outcome.test_data else ""
         table = [f"On the {outcome.evaluation.examples:,} test examples{origin}, with 95\u00a0% intervals:"]
         table += [f"  {estimate.name:{width}} {estimate.with_interval}" for estimate in found]
-        lines[:1] = table
+        lines[: len(list(list_lines(outcome.evaluation)))] = table
     measured = "\n".join(lines)
     where = (outcome.directory / "report.html").resolve().as_uri()
     return f"{outcome.guarantee}\n\n{measured}\n\nTraining took {outcome.seconds:.0f} s. Report: {where}"
@@ -111,8 +125,7 @@ def _guarantee_lines(guarantee: Guarantee) -> Iterator[str]:
 
 def _result_lines(outcome: Outcome) -> Iterator[str]:
     evaluation, held_out = outcome.evaluation, outcome.held_out
-    if evaluation is not None:
-        yield format_measured(evaluation)
+    yield from list_lines(evaluation)
     if held_out is not None:
         yield _format_held_out(held_out)
     if evaluation is None and held_out is None:

@@ -17,7 +17,7 @@ from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
 from privet.errors import choice
 from privet.runs.convex_run import describe_data, fit_and_write
-from privet.runs.summary import format_measured, list_measured
+from privet.runs.summary import list_lines, list_measured
 from privet.training.directory import check_empty
 from privet.tuning.defaults import choose_regularisation
 
@@ -58,9 +58,8 @@ def fit(_: typer.Context, given: FitOptions) -> None:
     check_empty(given.out, "--out")
     dataset = load_dataset(given)
     examples, features, loss = describe_data(dataset, given.threshold)
-    chosen = {} if given.regularisation is not None else {
-        "regularisation": choose_regularisation(given.mechanism, given.epsilon)
-    }  # fmt: skip
+    usual = choose_regularisation(given.mechanism, given.epsilon)
+    chosen = {} if given.regularisation is not None else {"regularisation": usual}
     plan = ConvexPlan(
         examples=examples, features=features, loss=loss, mechanism=kind(given.noise_multiplier), delta=given.delta,
         regularisation=chosen.get("regularisation", given.regularisation or 0.0), adjacency=given.adjacency,
@@ -78,10 +77,10 @@ def fit(_: typer.Context, given: FitOptions) -> None:
         f"{type(plan.mechanism).__name__} with Λ = {plan.regularisation:.4g}",
         "No membership attack finds more than "
         f"{format_percent_up(guarantee.meaning.found_at_one_in_a_hundred)} of the members at 1\u00a0% false positives.",
+        *list_lines(evaluation, warned=True),
+        f"Model: {outcome.directory / 'model'}",
+        f"Full statement: privet guarantee {outcome.directory}",
     ]
-    if evaluation is not None:
-        lines.append(format_measured(evaluation))
-    lines += [f"Model: {outcome.directory / 'model'}", f"Full statement: privet guarantee {outcome.directory}"]
     answer(
         given.json,
         {
