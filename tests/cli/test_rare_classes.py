@@ -6,7 +6,6 @@ from statistics import NormalDist
 
 import pytest
 from asked import succeed
-
 from benchmarks.rare import STAYS, stays
 
 
