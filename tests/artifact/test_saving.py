@@ -107,5 +107,5 @@ def test_a_plan_with_a_schema_says_how_rows_are_encoded(tmp_path):
 
 
 def test_a_training_in_memory_needs_a_folder():
-    with pytest.raises(InvalidArgumentError, match="folder is None"):
+    with pytest.raises(InvalidArgumentError, match="folder is missing"):
         privet.save(train(Tied(), None))
