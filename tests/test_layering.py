@@ -47,7 +47,7 @@ SUBLAYERS = {
     ],
     "privet.tables": ["cells", "columns", "targets", "toml", "frames", "schema", "drafts"],
     "privet.artifact": [
-        "description", "encoding", "folder", "export", "predictor", "card",
+        "description", "encoding", "folder", "export", "predictor", "card", "saving",
     ],
     "privet.data": ["classes", "preprocessing", "dataset", "download", "formats", "sets", "loading"],
     "privet.integrations.sklearn": ["public_facts", "transformers", "pipelines", "fitting", "estimators", "search"],

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from privet._utils.registry import register
     from privet.artifact.predictor import load
+    from privet.artifact.saving import save
     from privet.budget import Budget
     from privet.gradients import clipped_sum, per_example_gradients, per_example_norms
     from privet.plan import Plan
@@ -75,6 +76,7 @@ __all__ = [
     "register",
     "report",
     "sampling",
+    "save",
     "schedules",
     "sparsification",
     "tables",
@@ -99,6 +101,7 @@ _PLACES = {
     "per_example_gradients": "gradients",
     "per_example_norms": "gradients",
     "register": "_utils.registry",
+    "save": "artifact.saving",
 }
 
 

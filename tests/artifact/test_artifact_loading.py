@@ -86,7 +86,7 @@ def test_a_poisoned_file_is_not_executed(table_model, tmp_path, name, write):
     if name == "model.safetensors":
         rewrite(table_model, weights=hashlib.sha256((table_model / name).read_bytes()).hexdigest())
     if name in ("model.safetensors", "model.json"):
-        with pytest.raises(InvalidArgumentError, match="as privet train wrote it"):
+        with pytest.raises(InvalidArgumentError, match="as it was written"):
             privet.load(table_model)
     else:
         privet.load(table_model)
@@ -105,7 +105,7 @@ def test_arrays_of_objects_are_not_unpickled(image_model, tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ({"format": 2}, "format is 2; it must be 1. A newer Privet may have written it: upgrade"),
+    ({"format": 3}, "format is 3; it must be 1 or 2. A newer Privet may have written it: upgrade"),
     ({"format": None}, "format is None"),
     ({"format": "1"}, "format is '1'"),
     ({"code": "import os"}, "made of the fields"),
@@ -117,7 +117,8 @@ def test_arrays_of_objects_are_not_unpickled(image_model, tmp_path):
     ({"architecture": architecture("mlp", [14], 2)}, "the width of the schema"),
     ({"architecture": architecture("mlp", 13, 2)}, "not iterable"),
     ({"architecture": architecture("mlp", [13], 3)}, "outputs is 3"),
-    ({"architecture": "mlp"}, "of another kind"),
+    ({"architecture": "mlp"}, "module is None; it must be the network whose weights the folder holds, a mlp"),
+    ({"architecture": 3}, "of another kind"),
     ({"task": {"kind": "Number", "lower": 0, "upper": 1}}, "task.kind is 'Number'"),
     ({"task": {"kind": "Classification", "classes": ["a", "b"]}}, "the target of the schema"),
     ({"schema": {"kind": "Flat", "bound": 1}}, "schema.kind is 'Flat'"),
@@ -172,14 +173,22 @@ def test_weights_that_changed_are_refused(table_model):
 
 
 def test_a_place_without_a_model_says_what_is_missing(tmp_path):
-    with pytest.raises(InvalidArgumentError, match=r"It has no model\.json"):
-        privet.load(tmp_path)
-    (tmp_path / "plan.json").touch()
-    with pytest.raises(InvalidArgumentError, match=r"a run of privet\.Training"):
-        privet.load(tmp_path)
-    (tmp_path / "run.json").touch()
-    with pytest.raises(InvalidArgumentError, match="not finished: privet train --resume"):
-        privet.load(tmp_path)
-    (tmp_path / "model.safetensors").touch()
-    with pytest.raises(InvalidArgumentError, match="older than the folder model"):
-        privet.load(os.fspath(tmp_path))
+    with pytest.raises(InvalidArgumentError, match=r"It does not exist\."):
+        privet.load(tmp_path / "nowhere")
+    files = {
+        "": "It holds no run.", "plan.json": "fit again", "manifest.json": "Python program that began it",
+        "estimator.json": "fit a new one", "run.json": "privet federate --resume", "guarantee.md": "It has no model",
+        "model.safetensors": "older than the folder model",
+    }  # fmt: skip
+    for name, advice in files.items():
+        if name:
+            (tmp_path / name).write_text('{"command": "federate"}', encoding="utf-8")
+        with pytest.raises(InvalidArgumentError, match=advice):
+            privet.load(os.fspath(tmp_path))
+
+
+def test_a_folder_of_the_first_format_is_read(table_model):
+    description = json.loads((table_model / "model.json").read_text(encoding="utf-8"))
+    guarantee = {name: value for name, value in description["guarantee"].items() if name not in ("summary", "purpose")}
+    rewrite(table_model, format=1, guarantee=guarantee)
+    assert privet.load(table_model).guarantee.summary == ""

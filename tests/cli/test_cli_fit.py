@@ -22,13 +22,29 @@ def fit(capsys, *arguments):
 @pytest.mark.parametrize("mechanism", ["objective", "output"])
 def test_a_fit_is_released_evaluated_stated_and_verified(capsys, tmp_path, mechanism):
     out = tmp_path / "run"
-    found = fit(capsys, "--data", "digits", "--epsilon", 5, "--delta", 1e-4, "--mechanism", mechanism, "--out", out)
+    found = fit(
+        capsys,
+        "--data",
+        "digits",
+        "--epsilon",
+        5,
+        "--delta",
+        1e-4,
+        "--mechanism",
+        mechanism,
+        "--out",
+        out,
+        "--purpose",
+        "to read",
+    )
     assert 4.99 < found["epsilon"] <= 5
     assert found["test_accuracy"] > 0.5
     assert json.loads((out / "guarantee.json").read_text())["epsilon"] == found["epsilon"]
     plan = ConvexPlan.from_json((out / "plan.json").read_text())
     assert plan.epsilon() == found["epsilon"]
     assert "5.000, 0.0001)-differential privacy" in told(capsys, "guarantee", out)
+    assert "Purpose: to read." in told(capsys, "guarantee", out)
+    assert "in the words of whoever ran it: to read" in (out / "model" / "README.md").read_text(encoding="utf-8")
     assert "the weights were released" in told(capsys, "ledger", "verify", out)
     # The model in the folder is the release: linear on bounded rows.
     model = privet.load(out)

@@ -100,7 +100,13 @@ def read_rows(path, delimiter=","):
 
 
 def test_the_folder_of_a_run_is_complete_and_described(runs):
-    assert {path.name for path in (runs / "people" / "model").iterdir()} == {"model.safetensors", "model.json", "README.md"}
+    assert {path.name for path in (runs / "people" / "model").iterdir()} == {
+        "model.safetensors",
+        "model.json",
+        "README.md",
+        "guarantee.json",
+        "guarantee.md",
+    }
     model = privet.load(runs / "people")
     assert model.classes == ("no", "yes")
     assert model.schema.to_toml() == (runs / "people" / "schema.toml").read_text(encoding="utf-8")

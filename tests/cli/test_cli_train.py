@@ -12,8 +12,10 @@ from asked import ask, plan_in, refused, succeed, told
 from made import write_people
 from safetensors.torch import load_file
 
+import privet
 from privet import models
 from privet.runs import Setup
+from privet.runs.tasks import cross_entropy
 from privet.training import checkpoint
 
 pytest.importorskip("sklearn", reason="the digits come with scikit-learn: pip install 'privet[data]'")
@@ -165,7 +167,8 @@ def test_training_ends_with_a_short_summary(capsys, tmp_path):
     assert re.fullmatch(r"Accuracy [\d.]+\s% \([\d.]+ to [\d.]+\s%\) on 360 public test examples \(95\s% interval\)", lines[2])
     assert lines[-2:] == [f"Report: {(run / 'report.html').as_uri()}", f"Full statement: privet guarantee {run}"]
     told_later = told(capsys, "guarantee", run)
-    assert told_later.startswith("(")
+    assert told_later.startswith("What was done: ")
+    assert "your own" not in told_later
     assert "differential privacy for one example" in told_later
     assert told_later.strip() in (run / "guarantee.md").read_text(encoding="utf-8")
     assert json.loads(told(capsys, "guarantee", run, "--json"))["delta"] == 1e-5
@@ -184,7 +187,37 @@ def test_full_and_quiet_print_more_and_less(capsys, tmp_path):
 
 
 def test_a_run_that_is_not_finished_has_no_statement(capsys, tmp_path):
-    assert "privet train --resume" in refused(capsys, "guarantee", tmp_path)
+    """And is not told to run a command that would refuse it."""
+    assert refused(capsys, "guarantee", tmp_path).endswith("It holds no run.\n")
+    (tmp_path / "run.json").write_text('{"command": "federate"}', encoding="utf-8")
+    assert f"privet federate --resume {tmp_path}" in refused(capsys, "guarantee", tmp_path)
+
+
+@pytest.mark.with_report
+def test_a_run_from_python_is_stated_verified_and_reported(capsys, tmp_path):
+    run = tmp_path / "run"
+    data = torch.utils.data.TensorDataset(torch.randn(100, 3), torch.randint(2, (100,)))
+    model = torch.nn.Linear(3, 2)
+    sizes = {"examples": 100, "sampling": privet.sampling.Poisson(20), "steps": 4, "clipping": privet.clipping.Flat(1.0)}
+    plan = privet.Plan(**sizes, delta=1e-4).calibrate(epsilon=4.0)
+    training = privet.Training(plan, model, cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1), data, run)
+    for step in training:
+        training.log({"public_loss": 1.0 / step.number, "share": step.number / 4})
+        if step.number == 2:
+            error = refused(capsys, "guarantee", run)
+            assert "Finish the run in the Python program that began it" in error
+            assert "privet train" not in error
+            privet.save(training)
+            assert "in 2 steps" in told(capsys, "guarantee", run)
+            told(capsys, "report", run)
+            assert "This run is unfinished" in (run / "report.html").read_text(encoding="utf-8")
+    assert "in 4 steps" in told(capsys, "guarantee", run)
+    assert "4 of 4 steps count" in told(capsys, "ledger", "verify", run)
+    told(capsys, "report", run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "unfinished" not in page
+    assert "What was done: a model was trained" in page.split("<details")[0]
+    assert all(words in page for words in ("public_loss is 0.25 after step 4", "share is 1 after step 4"))
 
 
 def test_a_killed_run_is_unfinished_and_can_be_resumed(capsys, tmp_path):

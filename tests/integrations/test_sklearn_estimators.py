@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import check_estimator
 
-from privet import Budget, tables
+from privet import Budget, load, tables
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetWarning
 from privet.integrations.sklearn import PrivateClassifier, PrivateRegressor, PublicScaler
 from privet.integrations.sklearn.public_facts import declare_numbers, read_rows
@@ -84,6 +84,50 @@ def test_a_classifier_learns_and_keeps_the_order_of_the_classes():
     assert probabilities.sum(axis=1) == pytest.approx(np.ones(2000))
     assert (found.classes_[probabilities.argmax(axis=1)] == found.predict(features)).all()
     assert ((found.decision_function(features) > 0) == (found.predict(features) == "new")).all()
+
+
+@pytest.mark.parametrize("labels", [["old", "new"], [3, 7], [False, True]], ids=str)
+def test_a_fitted_classifier_is_opened_again_from_its_directory(labels, tmp_path):
+    frame = pandas.DataFrame(rows()[0], columns=["a", "b", "c"])
+    target = np.array(labels)[(frame["a"] > 0.5).astype(int)]
+    found = classifier(classes=labels, directory=tmp_path / "fit", purpose="to find a bed").fit(frame, target)
+    opened = PrivateClassifier.load(tmp_path / "fit")
+    assert opened.predict(frame).tolist() == found.predict(frame).tolist()
+    assert (opened.predict_proba(frame) == found.predict_proba(frame)).all()
+    assert (opened.classes_.tolist(), opened.epsilon_, opened.plan_) == (labels, found.epsilon_, found.plan_)
+    assert (opened.n_features_in_, opened.feature_names_in_.tolist()) == (3, ["a", "b", "c"])
+    assert (opened.guarantee_.purpose, opened.forecast_) == ("to find a bed", found.forecast_)
+    assert (tmp_path / "fit" / "guarantee.md").read_text(encoding="utf-8") == f"# Guarantee\n\n{found.guarantee_}\n"
+    assert not found.guarantee_.user_code
+    assert load(tmp_path / "fit").predict({"a": [0.1], "b": [0.2], "c": [0.3]})[0] in map(str, labels)
+    with pytest.raises(BudgetExhaustedError):
+        opened.fit(frame, target)
+    with pytest.raises(InvalidArgumentError, match=r"of a PrivateRegressor\. It is of PrivateClassifier"):
+        PrivateRegressor.load(tmp_path / "fit")
+
+
+def test_a_regression_and_a_fit_with_a_schema_are_opened_again(tmp_path):
+    features, labels = rows()
+    found = regressor(directory=tmp_path / "number").fit(features, 10 * features[:, 0])
+    opened = PrivateRegressor.load(tmp_path / "number")
+    assert (opened.predict(features) == found.predict(features)).all()
+    assert opened.get_params()["schema"] == found.schema_
+    frame = pandas.DataFrame(features, columns=["a", "b", "c"]).assign(note="-")
+    columns = (*((name, tables.Number(0, 1)) for name in "abc"), ("note", tables.Ignore()))
+    schema = tables.Schema(columns, "age", tables.Classification(("old", "new")))
+    found = PrivateClassifier(**{**QUICK, "feature_bounds": None}, schema=schema, directory=tmp_path / "schema")
+    found.fit(frame, labels)
+    assert (PrivateClassifier.load(tmp_path / "schema").predict(frame) == found.predict(frame)).all()
+    (tmp_path / "schema" / "estimator.json").unlink()
+    with pytest.raises(InvalidArgumentError, match="that of a fitted estimator"):
+        PrivateClassifier.load(tmp_path / "schema")
+
+
+def test_public_rows_have_no_guarantee_in_their_directory_either(tmp_path):
+    PrivateClassifier(public_rows=True, steps=2, model="logistic", directory=tmp_path / "fit").fit(*rows())
+    opened = PrivateClassifier.load(tmp_path / "fit")
+    assert (opened.guarantee_, opened.epsilon_) == (None, math.inf)
+    assert "NO PRIVACY (ε = ∞): the rows were declared public" in (tmp_path / "fit" / "guarantee.md").read_text(encoding="utf-8")
 
 
 def test_a_regression_learns_and_stays_within_the_bounds():

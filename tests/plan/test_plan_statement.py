@@ -30,7 +30,7 @@ def test_the_guarantee_says_what_the_plan_says():
     assert (statement.sampling, statement.sampling_rate, statement.examples) == ("Poisson", 512 / 60_000, 60_000)
     for text in (", 1e-05)-differential privacy", '"add-remove"', '"pld" (upper bound)', SOURCES["secure"].claim):
         assert text in prose
-    assert float(prose[1:].split(",")[0]) >= statement.epsilon
+    assert float(re.search(r"Guarantee: \(([\d.]+),", prose)[1]) >= statement.epsilon
 
 
 def test_the_guarantee_counts_the_steps_that_were_taken():
@@ -132,11 +132,11 @@ def test_the_prose_gives_the_threat_model_in_order():
     headings = (
         "Data and programs: the data may have any values", "Bounded by construction:", "Refused by a check on public input",
         "Assumed; check it in your own code:", "Taken as public:", "Also released", "Not covered:\n- programs that are written",
-        "Versions: statement 2, privet",
+        "Versions: statement 3, privet",
     )  # fmt: skip
     places = [prose.index(heading) for heading in headings]
     assert places == sorted(places)
-    assert json.loads(plan().guarantee().to_json())["format"] == 2
+    assert json.loads(plan().guarantee().to_json())["format"] == 3
 
 
 def test_without_privacy_an_attacker_is_left_everything():

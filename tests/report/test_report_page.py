@@ -120,6 +120,27 @@ def test_a_page_opens_with_five_numbers_and_the_figures_of_the_training(report_o
     assert "Whatever is computed" not in words
 
 
+def test_the_summary_is_in_sight_and_not_repeated(report_of):
+    source = report_of(drawn=False, guarantee={"summary": "What was done: little.", "prose": "What was done: little.\n\nMore."})
+    assert source.count("What was done: little.") == 1
+    assert "What was done: little." in source.split("<details")[0]
+    assert "More." in source.split("<details")[1]
+
+
+def test_in_print_details_are_open_figures_are_whole_and_pages_have_numbers(report_of):
+    style = report_of(drawn=False).split("@media print")[1].split("</style>")[0]
+    assert "details::details-content { content-visibility: visible; display: block" in style
+    assert re.search(r"figure[^{]*\{ break-inside: avoid", style)
+    assert "counter(page)" in report_of(drawn=False)
+
+
+def test_values_of_a_program_are_drawn_up_to_a_number(report_of):
+    logged = [{"step": step, **{f"value <{name}>": step * name for name in range(30)}, "gone": None} for step in (1, 2344)]
+    source = report_of(metrics=logged)
+    assert source.count('aria-label="Line chart of the value &lt;') == 12
+    assert "Logged by the program" in source
+
+
 def test_a_number_has_one_interval_on_the_whole_page(report_of):
     ends = {"accuracy": [0.1234, 0.5678], "negative_log_likelihood": [0.06, 0.08]}
     source = Page(report_of(drawn=False, evaluation={"intervals": ends, "accuracy": 0.98})).text

@@ -11,6 +11,7 @@ import privet
 from one_layer import D, N, plan, resume, setup
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, LedgerError
 from privet.ledger import read_history
+from privet.runs.tasks import cross_entropy
 from privet.training import Reading, Storage
 
 FILES = ("../run.json", "a/b", "", "ledger", "plan.json", "status.json", "checkpoint.pt", "manifest.json")
@@ -21,6 +22,7 @@ SENSELESS = {
     "checkpoint_every": [{"checkpoint_every": value} for value in (0, 2.5, True)],
     "files": [{"files": {"run.json": "{}"}}, *({"directory": "run", "files": {file: ""}} for file in FILES)],
     "workers": [{"workers": -1}, {"workers": 1.5}],
+    "purpose": [{"purpose": 3}],
     "probe": [{"probe": 1}, {"probe": None}],
 }
 
@@ -56,6 +58,41 @@ def test_a_run_that_is_done_has_its_statement(tmp_path):
             next(steps)  # and the loop is never ended
         assert (tmp_path / "run" / "guarantee.md").read_text(encoding="utf-8") == f"# Guarantee\n\n{training.guarantee()}\n"
         assert (tmp_path / "run" / "guarantee.json").read_text(encoding="utf-8") == training.guarantee().to_json() + "\n"
+
+
+def test_a_run_that_was_killed_after_its_last_payment_gets_its_statement(tmp_path):
+    training = setup(plan(steps=16), torch.zeros(N, D), tmp_path / "run")
+    while training.steps_left:
+        training._record.ledger.reserve()
+    training._record.ledger.close()
+    with resume(tmp_path / "run", torch.zeros(N, D)) as resumed:
+        resumed.run()
+    assert json.loads((tmp_path / "run" / "guarantee.json").read_text(encoding="utf-8"))["steps"] == 16
+    assert json.loads((tmp_path / "run" / "status.json").read_text(encoding="utf-8"))["state"] == "trained"
+
+
+def test_the_purpose_is_in_the_ledger_and_the_statement_and_stays_when_a_run_is_resumed(tmp_path):
+    with setup(plan(), torch.zeros(N, D), Storage(tmp_path / "run", purpose="to find\n a bed")) as training:
+        next(iter(training))
+        assert training.guarantee().purpose == "to find a bed"
+    assert read_history(tmp_path / "run" / "ledger")[0].facts["purpose"] == "to find a bed"
+    with pytest.raises(InvalidArgumentError, match="purpose is 'another'; it must be that of the run"):
+        resume(Storage(tmp_path / "run", purpose="another"), torch.zeros(N, D))
+    with resume(Storage(tmp_path / "run", purpose="to find a bed"), torch.zeros(N, D)) as training:
+        assert "Purpose: to find a bed." in str(training.guarantee())
+
+
+def test_assumptions_about_code_are_made_only_where_a_user_has_code():
+    """The model and the loss of a user, and then those of Privet on the same tensors."""
+    data = torch.utils.data.TensorDataset(torch.randn(N, D), torch.randint(2, (N,)))
+    model = privet.models.build("mlp", (D,), 2)
+    for loss, user_code in ((lambda *arguments: cross_entropy(*arguments), True), (cross_entropy, False)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        statement = privet.Training(plan(), model, loss, optimizer, data).guarantee()
+        assert statement.user_code == user_code
+        assert ("Reading(spec" in str(statement)) == user_code
+    model.register_forward_hook(lambda *_: None)
+    assert privet.Training(plan(), model, cross_entropy, optimizer, data).guarantee().user_code
 
 
 def test_files_are_there_from_the_beginning_and_gone_if_the_run_is_refused(tmp_path):

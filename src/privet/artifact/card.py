@@ -48,17 +48,15 @@ def format_card(description: ModelDescription, metrics: Sequence[PublicMetric] =
         It contains public facts only: the description, whose every part is public, and the metrics that the caller vouches for.
     """
     columns = () if description.schema is None else description.schema.columns
-    title = f"Model that predicts {description.target}" + (f" ({description.data_set})" if description.data_set else "")
+    kind = description.architecture if isinstance(description.architecture, str) else description.architecture.name
+    title = f"Model that predicts {description.target}" if description.task else f"Network {kind}"
+    title += f" ({description.data_set})" if description.data_set else ""
     return _template().render(
-        model=description,
-        guarantee=description.guarantee,
-        title=title,
-        front=_metadata(description, title, metrics, license),
+        model=description, guarantee=description.guarantee, title=title, front=_metadata(description, title, metrics, license),
         metrics=metrics,
         columns=[(name, type(column).__name__.lower(), _allowed(column)) for name, column in columns if column.labels()],
-        formats=FORMATS,
-        listed=_LISTED,
-    )
+        formats=FORMATS, listed=_LISTED,
+    )  # fmt: skip
 
 
 @functools.cache
@@ -72,11 +70,14 @@ def _template() -> jinja2.Template:
 
 
 def _metadata(description: ModelDescription, title: str, metrics: Sequence[PublicMetric], license: str | None) -> dict[str, Any]:
-    images = description.schema is None and len(description.architecture.input_shape) == 3
+    network = None if isinstance(description.architecture, str) else description.architecture
+    own = network is None or description.task is None
+    images = description.schema is None and network is not None and len(network.input_shape) == 3
     task = f"{'image' if images else 'tabular'}-{'classification' if description.classes else 'regression'}"
     private = math.isfinite(description.guarantee.epsilon)
     found: dict[str, Any] = {} if license is None else {"license": license}
-    found |= {"library_name": "privet", "pipeline_tag": task, "tags": [*(_PRIVATE_TAGS if private else ()), "privet"]}
+    found |= {"library_name": "privet"} if own else {"library_name": "privet", "pipeline_tag": task}
+    found |= {"tags": [*(_PRIVATE_TAGS if private else ()), "privet"]}
     kind = description.data_set or "custom"
     results = [
         {

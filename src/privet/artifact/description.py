@@ -22,8 +22,9 @@ from privet.errors import InvalidArgumentError, choice, count
 from privet.tables import Classification, Schema
 from privet.tables.targets import Target
 
-# Version of the layout of `model.json`. It grows whenever an older Privet would misread a newer file.
-FORMAT = 1
+# Version of the layout of `model.json`. It grows whenever an older Privet would misread a newer file. The first had networks of
+# `privet.models` only, and no summary and purpose.
+FORMAT = 2
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -52,9 +53,10 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True)
 class GuaranteeSummary:
-    """The guarantee of a run in a few values; the run's guarantee.md is the whole statement.
+    """The guarantee of a run in a few values; guarantee.md is the whole statement.
 
-    `examples` are counted in units that are sampled and clipped; `attacks` are limits on membership attacks, in sentences.
+    `examples` are counted in units that are sampled and clipped; `attacks` are limits on membership attacks, in sentences;
+    `summary` is the first part of the statement. What an older file lacks is empty.
     """
 
     epsilon: float
@@ -66,6 +68,8 @@ class GuaranteeSummary:
     attacks: str = ""
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
+    summary: str = ""
+    purpose: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -89,17 +93,12 @@ class GuaranteeSummary:
     def of(cls, guarantee: Statement) -> GuaranteeSummary:
         """Return the summary of a run's statement."""
         unit, private = str(guarantee.unit), math.isfinite(guarantee.epsilon)
+        same = ("epsilon", "delta", "adjacency", "examples", "accountant", "not_covered", "summary", "purpose")
         return cls(
-            epsilon=guarantee.epsilon,
-            delta=guarantee.delta,
-            unit=unit,
-            adjacency=guarantee.adjacency,
-            examples=guarantee.examples,
-            accountant=guarantee.accountant,
-            attacks=explain_meaning(guarantee.meaning, unit, guarantee.adjacency) if private else "",
+            unit=unit, attacks=explain_meaning(guarantee.meaning, unit, guarantee.adjacency) if private else "",
             assumptions=(*guarantee.assumptions, *(f"public: {fact}" for fact in guarantee.public)),
-            not_covered=guarantee.not_covered,
-        )
+            **{name: getattr(guarantee, name) for name in same},
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +106,9 @@ class ModelDescription:
     """Everything needed to use a model's weights. All of it is public.
 
     Args:
-        architecture: the network.
+        architecture: the network, or the name of its class for one that only its owner's code can build.
         target: name of what the model predicts, such as the column of a table.
-        task: the classes in the order of the outputs, or the bounds of a number.
+        task: the classes in the order of the outputs, or the bounds of a number; None if the outputs are not described.
         schema: columns of the table that the model takes; None for arrays.
         preprocessing: function from raw arrays to inputs; None for tables, and for inputs that no raw array gives.
         guarantee: summary of the guarantee.
@@ -118,24 +117,24 @@ class ModelDescription:
         versions: library → version that trained the model.
     """
 
-    architecture: Architecture
+    architecture: Architecture | str
     target: str
-    task: Target
-    schema: Schema | None
-    preprocessing: Preprocessing | None
+    task: Target | None
     guarantee: GuaranteeSummary
-    data_set: str | None
     weights: str
     versions: Mapping[str, str]
+    schema: Schema | None = None
+    preprocessing: Preprocessing | None = None
+    data_set: str | None = None
 
     def __post_init__(self) -> None:
-        if self.task.outputs != self.architecture.outputs:
-            raise InvalidArgumentError("outputs", self.architecture.outputs, f"{self.task.outputs}, as the task says")
+        network = None if isinstance(self.architecture, str) else self.architecture
+        if network is not None and self.task is not None and self.task.outputs != network.outputs:
+            raise InvalidArgumentError("outputs", network.outputs, f"{self.task.outputs}, as the task says")
         if self.schema is not None and (self.target, self.task) != (self.schema.target, self.schema.task):
             raise InvalidArgumentError("target", self.target, f"the target of the schema, {self.schema.target!r}, and its task")
-        if self.schema is not None and self.architecture.input_shape != (self.schema.width,):
-            shape = self.architecture.input_shape
-            raise InvalidArgumentError("input_shape", shape, f"({self.schema.width},), the width of the schema")
+        if self.schema is not None and network is not None and network.input_shape != (self.schema.width,):
+            raise InvalidArgumentError("input_shape", network.input_shape, f"({self.schema.width},), the width of the schema")
         if not _SHA256.fullmatch(self.weights):
             raise InvalidArgumentError("weights", self.weights, "a SHA-256 in hexadecimal digits")
 
@@ -149,7 +148,7 @@ class ModelDescription:
         epsilon = self.guarantee.epsilon
         values = {
             "format": FORMAT,
-            "architecture": asdict(self.architecture),
+            "architecture": self.architecture if isinstance(self.architecture, str) else asdict(self.architecture),
             "target": self.target,
             "task": encode(self.task),
             "schema": None if self.schema is None else self.schema.to_dict(),
@@ -165,14 +164,14 @@ class ModelDescription:
     def from_dict(cls, values: Mapping[str, Any]) -> ModelDescription:
         """Return the description that `to_json` wrote, from its parsed JSON."""
         found = dict(values)
-        if (version := found.pop("format", None)) != FORMAT:
-            raise InvalidArgumentError("format", version, str(FORMAT), "A newer Privet may have written it: upgrade Privet.")
+        if (version := found.pop("format", None)) not in (1, FORMAT):
+            raise InvalidArgumentError("format", version, f"1 or {FORMAT}", "A newer Privet may have written it: upgrade Privet.")
         if found.keys() != (names := {field.name for field in fields(cls)}):
             raise InvalidArgumentError("model.json", sorted(found), f"made of the fields {', '.join(sorted(names))}")
         schema, scaling = found["schema"], found["preprocessing"]
         parts = {
-            "architecture": Architecture(**found["architecture"]),
-            "task": decode("task", found["task"], Target),
+            "architecture": network if isinstance(network := found["architecture"], str) else Architecture(**network),
+            "task": None if found["task"] is None else decode("task", found["task"], Target),
             "schema": None if schema is None else Schema.from_dict(schema),
             "preprocessing": None if scaling is None else preprocessing_from_dict(scaling),
             "guarantee": GuaranteeSummary(**found["guarantee"]),

@@ -56,8 +56,10 @@ class _Encoded(Unchanged):
 def _encode_array(
     rows: object, description: ModelDescription, preprocessing: Preprocessing
 ) -> tuple[NDArray[np.float32], Places]:
-    shape = description.architecture.input_shape
     array = _read_array(rows)
+    if isinstance(description.architecture, str):  # what such a network takes is not known; it may be whole numbers
+        return array.astype(np.float32) if array.dtype.kind == "f" else array, Places((), 0, 0)  # type: ignore[return-value]
+    shape = description.architecture.input_shape
     if array.dtype.kind not in preprocessing.kinds:
         allowed = f"an array whose entries are each {preprocessing.allowed}"
         fix = "If it holds inputs of the network already, say so with encoded=True."

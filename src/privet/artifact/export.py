@@ -33,6 +33,9 @@ def choose_format(path: Path, to: str | None) -> str:
 def export_module(module: nn.Module, description: ModelDescription, path: Path, to: str | None) -> Path:
     """Write the network to a file and return its path; as for `Predictor.export`."""
     _, write = FORMATS[choose_format(path, to)]
+    if isinstance(description.architecture, str):
+        fix = "The shape of its inputs is unknown: call torch.onnx.export or torch.export on its module."
+        raise InvalidArgumentError("the model", description.architecture, "a network of privet.models", fix)
     device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
     example = torch.zeros(2, *description.architecture.input_shape, device=device)
     with _quiet():

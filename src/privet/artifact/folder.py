@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
@@ -15,11 +17,18 @@ from privet._utils.files import write_atomically, write_text
 from privet.artifact.description import Architecture, ModelDescription
 from privet.errors import InvalidArgumentError
 from privet.models.networks import is_pretrained
+from privet.training.directory import STATEMENT
 
 # Name of the folder in the directory of a run.
 FOLDER = "model"
 
 _WEIGHTS, _DESCRIPTION, _CARD = "model.safetensors", "model.json", "README.md"
+# File of a run without run.json → how to finish it.
+_UNFINISHED = {
+    "estimator.json": "The fit was interrupted, and an estimator cannot continue it: fit a new one, in another directory.",
+    "manifest.json": "Finish the run in the Python program that began it: its class has the method resume.",
+    "plan.json": "The run was interrupted. A run of privet fit cannot continue: fit again, in another directory.",
+}
 
 
 def write_weights(folder: Path, module: nn.Module) -> str:
@@ -49,11 +58,20 @@ def find_folder(path: Path) -> Path:
     allowed = f"the directory of a finished run, or its folder {FOLDER}"
     fixes = {
         _WEIGHTS: f"It is older than the folder {FOLDER}: train again, or read model.safetensors with safetensors.",
-        "run.json": f"The run is not finished: privet train --resume {path}.",
-        "plan.json": "It is a run of privet.Training, whose network only your own code can build: load the weights into it.",
+        STATEMENT: "It has no model: the program that trained it can resume the run, and write one with the function save.",
     }
-    fix = next((fix for name, fix in fixes.items() if (path / name).is_file()), f"It has no {_DESCRIPTION}.")
+    fix = next((fix for name, fix in fixes.items() if (path / name).is_file()), how_to_finish(path))
     raise InvalidArgumentError("the model", str(path), allowed, fix)
+
+
+def how_to_finish(run: Path) -> str:
+    """Return, in a sentence, how the run in a directory that lacks its results can be finished, if there is one."""
+    with contextlib.suppress(DocumentError, AttributeError):
+        return f"Finish the run: privet {from_json(read_text(run / 'run.json')).get('command', 'train')} --resume {run}."
+    for name, advice in _UNFINISHED.items():
+        if (run / name).is_file():
+            return advice
+    return "It holds no run." if run.exists() else "It does not exist."
 
 
 def read_description(folder: Path) -> ModelDescription:
@@ -69,8 +87,8 @@ def read_description(folder: Path) -> ModelDescription:
         raise _damaged(path, f"a value in it is of another kind ({error})") from None
 
 
-def load_module(folder: Path, description: ModelDescription) -> nn.Module:
-    """Return the network with the weights in a folder, in evaluation mode on the CPU.
+def load_module(folder: Path, description: ModelDescription, own: nn.Module | None = None) -> nn.Module:
+    """Return the network with the weights in a folder, in evaluation mode; `own` is one of the caller's, which gets the weights.
 
     The file is parsed as safetensors, which hold numbers and names only. Names, shapes and types are compared with the network
     before that takes any memory.
@@ -87,12 +105,20 @@ def load_module(folder: Path, description: ModelDescription) -> nn.Module:
     except (SafetensorError, ValueError, KeyError) as error:
         raise _damaged(path, f"it is no file of safetensors ({error})") from None
     architecture = description.architecture
-    if not is_pretrained(architecture.name):  # those load weights while they are built
-        with torch.device("meta"):
-            _check_shapes(path, _build(folder, architecture), weights)
-    module = _build(folder, architecture)
-    _check_shapes(path, module, weights)
-    module.load_state_dict(weights)
+    if own is not None:
+        if why := check_shapes(own, weights):
+            raise InvalidArgumentError("module", type(own).__qualname__, "built as for the training", f"In {path}, {why}.")
+        module = own
+    elif isinstance(architecture, str):
+        fix = "Build it as for the training, and pass it: privet.load(path, module)."
+        raise InvalidArgumentError("module", None, f"the network whose weights the folder holds, a {architecture}", fix)
+    else:
+        if not is_pretrained(architecture.name):  # those load weights while they are built
+            with torch.device("meta"):
+                _refuse_others(path, _build(folder, architecture), weights)
+        module = _build(folder, architecture)
+        _refuse_others(path, module, weights)
+    module.load_state_dict(weights, strict=False)  # one name of a tensor that has several is enough, as was checked
     return module.eval()
 
 
@@ -106,13 +132,21 @@ def _build(folder: Path, architecture: Architecture) -> nn.Module:
     raise _damaged(folder / _DESCRIPTION, why)
 
 
-def _check_shapes(path: Path, module: nn.Module, weights: dict[str, Tensor]) -> None:
-    expected = {name: (tuple(value.shape), value.dtype) for name, value in module.state_dict().items()}
-    found = {name: (tuple(value.shape), value.dtype) for name, value in weights.items()}
+def check_shapes(module: nn.Module, weights: Mapping[str, Tensor]) -> str:
+    """Return how weights do not fit a network, in words; empty if they do. Of the names of one tensor, one is enough."""
+    state = module.state_dict(keep_vars=True)
+    expected, found = ({name: (tuple(value.shape), value.dtype) for name, value in each.items()} for each in (state, weights))
+    there = {id(value) for name, value in state.items() if name in found}
     for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
+        if expected.get(name) != found.get(name) and (name in found or id(state[name]) not in there):
             have, want = (_describe(values.get(name)) for values in (found, expected))
-            raise _damaged(path, f"the tensor {name!r} is {have}, and the network has {want}")
+            return f"the tensor {name!r} is {have}, and the network has {want}"
+    return ""
+
+
+def _refuse_others(path: Path, module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    if why := check_shapes(module, weights):
+        raise _damaged(path, why)
 
 
 def _describe(kind: tuple[tuple[int, ...], torch.dtype] | None) -> str:
@@ -120,4 +154,4 @@ def _describe(kind: tuple[tuple[int, ...], torch.dtype] | None) -> str:
 
 
 def _damaged(path: Path, why: str, fix: str = "") -> InvalidArgumentError:
-    return InvalidArgumentError("the file", str(path), "as privet train wrote it", f"{why.rstrip('.')}. {fix}".strip())
+    return InvalidArgumentError("the file", str(path), "as it was written", f"{why.rstrip('.')}. {fix}".strip())

@@ -113,6 +113,8 @@ class Predictor:
     def answer(self, rows: object, *, misfits: str = "refuse", encoded: bool = False) -> Predictions:
         """Return predictions, probabilities and misfits at once; arguments and errors as for `predict`."""
         inputs, found, identifiers = encode_rows(rows, self.description, misfits=misfits, encoded=encoded)
+        if self.description.task is None:
+            raise PrivetError("the meaning of the model's outputs is unknown: use its module, or privet.save(..., classes=...)")
         outputs = compute_outputs(self.module, inputs, self.device)
         if self.classes is None:
             return Predictions(self.description.task.decode(outputs.numpy()), None, found, identifiers)
@@ -145,24 +147,25 @@ def compute_outputs(module: nn.Module, inputs: NDArray[np.float32], device: str)
     return outputs
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Predictor:
-    """Return the model of a finished run.
+def load(path: str | Path, module: nn.Module | None = None, *, device: str = "cpu") -> Predictor:
+    """Return the model of a finished run, or of `privet.save`.
 
     Only JSON and safetensors are read: nothing in the folder is executed.
 
     Args:
         path: directory of the run, or its folder `model`, which may be copied to another place.
+        module: for a network that is not one of `privet.models`: one that is built as for the training. It gets the weights.
         device: torch device for the network, such as "cpu" or "cuda".
 
     Raises:
         InvalidArgumentError: there is no model, its format is unknown, a file is damaged, weights and network do not fit, or
-            torch cannot use the device.
+            torch cannot use the device; or the network has to be given as `module`.
         PrivetError: the network is a pretrained one, and the package that it comes with is not installed.
     """
     check_device("device", device)
     folder = find_folder(Path(path).expanduser())
     description = read_description(folder)
-    return Predictor(load_module(folder, description).to(device), description, device)
+    return Predictor(load_module(folder, description, module).to(device), description, device)
 
 
 def check_ending(path: Path) -> str:

@@ -139,15 +139,10 @@ class Budget(Unique):
             account.terms.check_plan(plan)
             _check_not_a_copy(account.shares.get(ledger.run), ledger)
             share = Share(
-                run=ledger.run,
-                plan=plan.to_dict(),
-                steps=plan.total_steps,
-                settled=False,
-                tip=ledger.tip,
-                directory=None if ledger.path is None else str(ledger.path.parent.absolute()),
-                part=self.part,
+                run=ledger.run, plan=plan.to_dict(), steps=plan.total_steps, settled=False, tip=ledger.tip,
+                directory=None if ledger.path is None else str(ledger.path.parent.absolute()), part=self.part,
                 order=account.order(plan, self.part),
-            )
+            )  # fmt: skip
             total = account.with_share(share).epsilon(self.part)
             if total > account.terms.epsilon:
                 others = account.without(ledger.run).epsilon(self.part)

@@ -357,16 +357,23 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(OutputOptions):
-    """The run, its directory, and a budget that pays for it."""
+class DirectoryOptions(OutputOptions):
+    """The directory of a run, and what its statement and card say."""
+
+    out: Path | None = option("Directory of the run, new or empty; default, but not for privet fit: a new one in runs/.", RUN)
+    purpose: str | None = option("What the model is for, in your own words; statement and card repeat it.", RUN)
+    license: str | None = option("Licence of the model for its card, such as apache-2.0.", RUN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(DirectoryOptions):
+    """The run, and a budget that pays for it."""
 
     budget_file: Path | None = option("Budget file of privet budget create, which pays for this run.", PRIVACY, None, "--budget")
     budget_part: str | None = option("Part of the data that this run uses, if the budget has parts.", PRIVACY)
     seed: int = option("Seed of the initial parameters only; noise and sampling have no seed.", MODEL, 0)
-    out: Path | None = option("Directory of the run; default: a new one in runs/.", RUN)
     resume: Path | None = option("Resume the unfinished run in this directory.", RUN)
     adopt: bool = option("With --resume on another machine: assert that no other copy of the run continues.", RUN, False)
-    license: str | None = option("Licence of the model for its card, such as apache-2.0.", RUN)
     log: list[str] | None = option(
         "Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. May be "
         "repeated.",

@@ -40,6 +40,12 @@ class ConvexGuarantee(Statement):
     accounting: str  # how ε is computed
     how: str  # what the mechanism does
 
+    def _done(self) -> str:
+        return (
+            f"a linear model was fitted to the data of {self.examples:,} examples and released once. The method limits "
+            "what one example changes, and adds noise"
+        )
+
     def _covered(self) -> str:
         return "the released weights"
 
@@ -51,33 +57,25 @@ class ConvexGuarantee(Statement):
         return f"How: {self.how} Randomness: {self.random_source}." + "".join(f" {note}." for note in self.notes)
 
 
-def state_guarantee(plan: ConvexPlan, notes: tuple[str, ...] = (), public: tuple[str, ...] = ()) -> ConvexGuarantee:
-    """Return the statement of a calibrated plan; `notes` and `public` are further facts about the data, in sentences."""
+def state_guarantee(
+    plan: ConvexPlan, notes: tuple[str, ...] = (), public: tuple[str, ...] = (), purpose: str = ""
+) -> ConvexGuarantee:
+    """Return the statement of a calibrated plan; `notes` and `public` are facts about the data, `purpose` is what it is for."""
     mechanism = plan.mechanism
     return ConvexGuarantee(
-        epsilon=plan.epsilon(),
-        delta=plan.delta,
-        adjacency=plan.adjacency,
-        unit=UNIT,
-        examples=plan.examples,
-        noise_multiplier=mechanism.multiplier or 0.0,
-        sensitivity=plan.sensitivity,
-        accountant=type(mechanism).__name__,
-        meaning=_meaning(plan),
-        random_source=SOURCES[plan.source].claim,
-        reasons=() if plan.private else ("the noise is publicly known",),
-        notes=notes,
-        by_construction=_BY_CONSTRUCTION,
+        epsilon=plan.epsilon(), delta=plan.delta, adjacency=plan.adjacency, unit=UNIT, examples=plan.examples,
+        noise_multiplier=mechanism.multiplier or 0.0, sensitivity=plan.sensitivity, accountant=type(mechanism).__name__,
+        meaning=_meaning(plan), random_source=SOURCES[plan.source].claim,
+        reasons=() if plan.private else ("the noise is publicly known",), notes=notes, by_construction=_BY_CONSTRUCTION,
         assumptions=(_ASSUMED,),
         public=(
             f"the number of examples, {plan.examples:,}",
             "features, classes, bounds of the target and all settings: they do not depend on the private data",
             *public,
         ),
-        not_covered=_NOT_COVERED,
-        accounting=_ACCOUNTS[mechanism.PERTURBS_OBJECTIVE],
+        not_covered=_NOT_COVERED, purpose=purpose, user_code=False, accounting=_ACCOUNTS[mechanism.PERTURBS_OBJECTIVE],
         how=_describe(plan),
-    )
+    )  # fmt: skip
 
 
 def _describe(plan: ConvexPlan) -> str:

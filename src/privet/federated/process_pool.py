@@ -61,7 +61,7 @@ class ProcessPool:
             )
         self._processes = count("processes", processes, fix="One for each core is a good choice.")
         self.clients, self.privacy_unit, self.program = simulation.clients, simulation.privacy_unit, simulation.program
-        self.shapes = simulation.shapes
+        self.shapes, self.runs_user_code = simulation.shapes, simulation.runs_user_code
         self._pool = ProcessPoolExecutor(
             self._processes, multiprocessing.get_context(), initializer=_hold, initargs=(simulation,)
         )

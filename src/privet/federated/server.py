@@ -183,15 +183,16 @@ class Federated(Loop):
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the rounds spent so far: it says who is trusted, and against whom cohorts are secret."""
-        found = self.plan.guarantee(steps=self.steps_spent)
-        return replace(
+        found = self._record.state_guarantee()
+        found = replace(
             found,
             setting=_SETTING,
             performed=f"{type(self.plan.sampling).__name__} sampling of clients by privet.federated.Federated itself",
-            notes=(*found.notes, *_TRUST, *self._record.remarks),
+            notes=(*found.notes, *_TRUST),
             assumptions=(*found.assumptions, *_ASSUMED),
             beside=(*found.beside, _SHAPES_WERE_READ, *([] if self.directory is None else [TIMES])),
         )
+        return found if getattr(self._population, "runs_user_code", True) else found.without_user_code()
 
 
 def _check_population(plan: Plan, model: nn.Module, population: Population) -> None:

@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, vmap
 from torch.utils import _pytree as pytree
 from torch.utils.data import TensorDataset
 
+from privet._utils.own_code import is_own_code
 from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_numpy_generator
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, count
@@ -115,15 +116,9 @@ class Simulation:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss_fn: LossFunction,
-        clients: Users | Sequence[Any],
-        local: LocalSteps,
-        *,
-        at_once: int = 32,
+        self, model: nn.Module, loss_fn: LossFunction, clients: Users | Sequence[Any], local: LocalSteps, *, at_once: int = 32,
         vectorise: bool | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(local, LocalSteps):
             raise InvalidArgumentError("local", type(local).__name__, "a privet.federated.LocalSteps")
         if vectorise not in (True, False, None):
@@ -144,6 +139,7 @@ class Simulation:
         self.clients, self.privacy_unit, self.program = len(data), str(data.privacy_unit), local.program(loss_fn)
         self.device = next(iter(parameters.values())).device
         self._reader = ExampleReader(data)
+        self.runs_user_code = data.runs_user_code or not is_own_code(model, loss_fn)
         self.vectorised = self._try({name: each.detach() for name, each in parameters.items()}, vectorise)
 
     def gather(self, told: Round, cohort: Indices) -> ClippedSum:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -55,6 +56,8 @@ _NETWORKS = {
     "regression-mlp": Network(regression_mlp, task="regression"),
 }
 
+# Network → arguments of `build`.
+_ARGUMENTS: WeakKeyDictionary[nn.Module, tuple[str, tuple[int, ...], int, dict[str, object]]] = WeakKeyDictionary()
 # Networks of installed packages, which are imported when one is built.
 _REGISTERED = {entry.name: entry for entry in entry_points(group="privet.networks")}
 NAMES: tuple[str, ...] = (*_NETWORKS, *_REGISTERED)
@@ -90,9 +93,16 @@ def build(name: str, input_shape: tuple[int, ...], classes: int, **options: obje
     for option in sorted(options.keys() - set(known)):
         allowed = f"one of {', '.join(known)}" if known else "left out"
         raise InvalidArgumentError("option", option, f"{allowed} for the model {name!r}")
-    built = network.construct(shape, count("classes", classes, minimum=2 if network.task == "classification" else 1), **options)
+    outputs = count("classes", classes, minimum=2 if network.task == "classification" else 1)
+    built = network.construct(shape, outputs, **options)
+    _ARGUMENTS[built] = (name, shape, outputs, options)
     of_images = len(shape) == 3 and shape[0] <= _CHANNELS_OF_IMAGES
     return built.to(memory_format=torch.channels_last) if of_images else built  # type: ignore[call-overload]
+
+
+def find_arguments(module: nn.Module) -> tuple[str, tuple[int, ...], int, dict[str, object]] | None:
+    """Return the arguments of `build` for a network; None for one that was built otherwise."""
+    return _ARGUMENTS.get(module)
 
 
 def is_pretrained(name: str) -> bool:

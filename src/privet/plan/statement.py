@@ -57,18 +57,10 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     delta, adjacency, masks = plan.delta, plan.adjacency, plan.sparsification
     by_construction, by_check, assumed = promise_for(plan.unit)
     return Guarantee(
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        unit=plan.unit,
-        examples=plan.examples,
-        sampling=type(plan.sampling).__name__,
-        sampling_rate=plan.sampling_rate,
-        assumed=_assumed(plan, () if reasons else plan.step_events(number)),
-        steps=number,
-        noise_multiplier=plan.noise_multiplier,
-        sensitivity=plan.clipping.sensitivity,
-        accountant=accountant,
+        epsilon=epsilon, delta=delta, adjacency=adjacency, unit=plan.unit, examples=plan.examples,
+        sampling=type(plan.sampling).__name__, sampling_rate=plan.sampling_rate,
+        assumed=_assumed(plan, () if reasons else plan.step_events(number)), steps=number, noise_multiplier=plan.noise_multiplier,
+        sensitivity=plan.clipping.sensitivity, accountant=accountant,
         discretisation=resolution(
             events, delta=delta, adjacency=adjacency, accountant=accountant
         ) if math.isfinite(epsilon) else {},
@@ -77,20 +69,12 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
             map(_known, parts), delta=delta, adjacency=adjacency, accountant=accountant
         ),
         meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.meaning(*parts, adjacency=adjacency, delta=delta),
-        random_source=SOURCES[plan.noise.source].claim,
-        reasons=reasons,
+        random_source=SOURCES[plan.noise.source].claim, reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
-        notes=_notes(plan, number),
-        by_construction=by_construction,
-        by_check=by_check,
-        assumptions=(*assumed, *plan.clipping.assumptions, *_foreign(plan)),
-        public=_public(plan),
-        versions=find_versions(_libraries(events)),
-        bounded=not unbounded(plan.clipping),
-        declared=_declared(plan),
-        queries=_queries(plan),
-        held_out=0 if plan.holdout is None else plan.holdout.examples,
-        not_covered=_not_covered(plan),
+        notes=_notes(plan, number), by_construction=by_construction, by_check=by_check,
+        assumptions=(*assumed, *plan.clipping.assumptions, *_foreign(plan)), public=_public(plan),
+        versions=find_versions(_libraries(events)), bounded=not unbounded(plan.clipping), declared=_declared(plan),
+        queries=_queries(plan), held_out=0 if plan.holdout is None else plan.holdout.examples, not_covered=_not_covered(plan),
         correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
         noised="every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps",
     )  # fmt: skip

@@ -20,7 +20,9 @@ from privet.report.page import PageTable, noted, render_template
 from privet.report.run_files import Run
 
 # Not chosen for the training: what the run itself wrote down.
-_ADMINISTRATIVE = frozenset({"seconds", "versions", "provenance", "gradients", "parameters", "test_data", "defaults", "schema"})
+_ADMINISTRATIVE = frozenset(
+    ("seconds", "versions", "provenance", "gradients", "parameters", "test_data", "defaults", "schema", "purpose")
+)
 # Keys of plans that mean something else in a setup.
 _IN_PLANS = {"momentum": "momentum of each example", "holdout": "held-out evaluation"}
 # Settings that are also one of the five numbers.
@@ -99,15 +101,10 @@ def write(directories: Sequence[Path | str], out: Path | str) -> Path:
     variation, names = find_variation(runs), _name([run.directory.resolve() for run in runs])
     found = [{number.key: number for number in list_numbers(run)} for run in runs]
     page = render_template(
-        "comparison.html",
-        title=f"Privet: comparison of {len(runs)} runs",
-        number=len(runs),
-        summary=variation.summary,
-        numbers=list(_summarise(found)),
-        runs=_tabulate_runs(names, found, variation),
-        metrics=_tabulate_metrics(names, runs),
+        "comparison.html", title=f"Privet: comparison of {len(runs)} runs", number=len(runs), summary=variation.summary,
+        numbers=list(_summarise(found)), runs=_tabulate_runs(names, found, variation), metrics=_tabulate_metrics(names, runs),
         same=PageTable((), [(name, values[0]) for name, values in variation.same.items()], "settings"),
-    )
+    )  # fmt: skip
     return write_text(target / "report.html", page)
 
 

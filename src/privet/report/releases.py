@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from importlib import resources
 from typing import Any
 
-from privet.report.run_files import Run
+from privet.report.run_files import Run, is_known
 
 
 class ReleaseStatus(Enum):
@@ -54,12 +54,6 @@ def _read(row: Mapping[str, Any]) -> Release:
 _TABLE = tomllib.loads((resources.files("privet.report") / "assets" / "releases.toml").read_text(encoding="utf-8"))
 _FILES = tuple(map(_read, _TABLE["files"]))
 _STATISTICS, _REPORT, _NEVER = (_read(_TABLE[name]) for name in ("statistics", "report", "never"))
-_METRICS = frozenset(
-    {
-        "step", "epsilon", "learning_rate", "sensitivity", "seconds", "test_accuracy", "test_negative_log_likelihood",
-        "test_expected_calibration_error", "test_mean_squared_error", "test_mean_absolute_error", "test_r_squared",
-    }
-)  # fmt: skip
 
 
 def list_releases(run: Run) -> tuple[Release, ...]:
@@ -79,7 +73,7 @@ def _weights(run: Run) -> Release:
 
 def _statistics(run: Run) -> tuple[Release, ...]:
     """Return the statistics that steps released, which have the status of the weights; none if there are none."""
-    if not any(map(_is_statistic, run.recorded)):
+    if not any(":" in name for name in run.recorded):
         return ()
     weights = _weights(run)
     why = _STATISTICS.why if weights.status is ReleaseStatus.COVERED else weights.why
@@ -95,7 +89,7 @@ def _list_unknown(run: Run) -> tuple[Release, ...]:
     """Return the files and quantities that are not in this table, which cannot vouch for them."""
     known = [pattern for release in (*_FILES, _REPORT) for pattern in release.files] + [*_MODEL_FILES]
     files = tuple(name for name in run.files if not _matches(name, tuple(known)))
-    quantities = ", ".join(sorted(name for name in run.recorded - _METRICS if not _is_statistic(name)))
+    quantities = ", ".join(sorted(name for name in run.recorded if not is_known(name)))
     found = (
         Release("Other files", files, ReleaseStatus.OUTSIDE, "Their content is unknown to this report."),
         Release(
@@ -106,11 +100,6 @@ def _list_unknown(run: Run) -> tuple[Release, ...]:
         ),
     )
     return tuple(release for release in found if release.files)
-
-
-def _is_statistic(name: str) -> bool:
-    """Return whether a quantity of `metrics.jsonl` is a statistic that steps released; no other name has a colon."""
-    return ":" in name
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,14 +16,20 @@ from privet.errors import InvalidArgumentError
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 
 T = TypeVar("T")
+# Quantities in `metrics.jsonl` that Privet itself records.
+_KNOWN = frozenset({
+    "step", "epsilon", "learning_rate", "sensitivity", "seconds", "communicated", "communicated_dense", "test_accuracy",
+    "test_negative_log_likelihood", "test_expected_calibration_error", "test_mean_squared_error", "test_mean_absolute_error",
+    "test_r_squared",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGuarantee:
     """`guarantee.json`: the guarantee of a run.
 
-    ε is infinite without privacy, and None by an accountant that does not cover the run; an adjacency that is not recorded is
-    empty, and a meaning None.
+    ε is infinite without privacy, and None by an accountant that does not cover the run; an adjacency or a summary that is not
+    recorded is empty, and a meaning None.
     """
 
     epsilon: float
@@ -31,6 +37,7 @@ class StoredGuarantee:
     adjacency: str
     unit: str
     prose: str
+    summary: str
     epsilon_by_accountant: Mapping[str, float | None]
     meaning: Meaning | None
 
@@ -39,7 +46,8 @@ class StoredGuarantee:
 class Measurement:
     """A line of `metrics.jsonl`: values after a step; None if not measured.
 
-    `test_error` is a root mean squared error. `communicated` are the expected bytes of a federated run so far.
+    `test_error` is a root mean squared error. `communicated` are the expected bytes of a federated run so far. `logged` are the
+    values that a program of the user gave to `Training.log`, by name.
     """
 
     step: int
@@ -48,6 +56,7 @@ class Measurement:
     test_error: float | None = None
     communicated: float | None = None
     communicated_dense: float | None = None
+    logged: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +106,13 @@ def read(directory: Path) -> Run:
         )
     measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
     run = Run(
-        directory=directory,
-        plan=plan,
-        guarantee=_load(directory / "guarantee.json", _guarantee),
-        measurements=measurements,
-        recorded=recorded,
-        evaluation=_load(directory / "evaluation.json", _evaluation),
+        directory=directory, plan=plan, guarantee=_load(directory / "guarantee.json", _guarantee), measurements=measurements,
+        recorded=recorded, evaluation=_load(directory / "evaluation.json", _evaluation),
         held_out=_load(directory / "holdout.json", HeldOutEstimate.from_dict),
-        setup=_load(directory / "run.json", _mapping) or {},
-        status=_load(directory / "status.json", _status),
+        setup=_load(directory / "run.json", _mapping) or {}, status=_load(directory / "status.json", _status),
         schema=_load(directory / "schema.toml", str, decode=str) or "",
-        communication=_load(directory / "communication.json", _communication) or {},
-        files=_list_files(directory),
-    )
+        communication=_load(directory / "communication.json", _communication) or {}, files=_list_files(directory),
+    )  # fmt: skip
     if not isinstance(run.evaluation, Evaluation) or run.evaluation.class_names:
         return run
     # Earlier versions kept the public names of the classes in the schema or the settings alone.
@@ -168,26 +171,27 @@ def _communication(value: Any) -> Mapping[str, Any]:
 def _guarantee(value: Any) -> StoredGuarantee:
     by_accountant = value.get("epsilon_by_accountant") or {}
     return StoredGuarantee(
-        epsilon=float(value["epsilon"]),
-        delta=float(value["delta"]),
-        adjacency=str(value.get("adjacency") or ""),
-        unit=str(value.get("unit") or "one example"),
-        prose=str(value.get("prose") or ""),
+        epsilon=float(value["epsilon"]), delta=float(value["delta"]), adjacency=str(value.get("adjacency") or ""),
+        unit=str(value.get("unit") or "one example"), prose=str(value.get("prose") or ""),
+        summary=str(value.get("summary") or ""),
         epsilon_by_accountant={str(name): _optional(epsilon) for name, epsilon in by_accountant.items()},
         meaning=tradeoff.from_dict(value["meaning"]) if value.get("meaning") else None,
-    )
+    )  # fmt: skip
+
+
+def is_known(name: str) -> bool:
+    """Return whether a quantity of `metrics.jsonl` is one of Privet's own; those of released statistics alone have a colon."""
+    return name in _KNOWN or ":" in name
 
 
 def _measurement(value: Any) -> Measurement:
     squared = _optional(value.get("test_mean_squared_error"))
     return Measurement(
-        int(value["step"]),
-        _optional(value.get("epsilon")),
-        _optional(value.get("test_accuracy")),
-        None if squared is None else math.sqrt(squared),
-        _optional(value.get("communicated")),
+        int(value["step"]), _optional(value.get("epsilon")), _optional(value.get("test_accuracy")),
+        None if squared is None else math.sqrt(squared), _optional(value.get("communicated")),
         _optional(value.get("communicated_dense")),
-    )
+        {name: float(logged) for name, logged in value.items() if not is_known(name) and logged is not None},
+    )  # fmt: skip
 
 
 def _evaluation(value: Any) -> Evaluation | RegressionEvaluation:

@@ -59,6 +59,7 @@ class Setup:
         views: number of augmented views of an example, averaged before clipping, ≥ 1; with `augment`.
         augment: names from `privet.units.AUGMENTATIONS`, separated by commas.
         license: identifier of the model's licence for its card, such as "apache-2.0"; None leaves it out.
+        purpose: what the model is for, in your own words; statement and card repeat it.
         holdout: fraction of the private examples, or users, that no step uses and on which the final model's result is released,
             in (0, 1); the plan's `holdout` says with how much noise. None for no such release.
         class_priors: public class priors in the order of the classes, for a loss in which every class counts alike, in place of
@@ -89,6 +90,7 @@ class Setup:
     augment: str | None = None
     device: str = "cpu"
     license: str | None = None
+    purpose: str | None = None
     holdout: float | None = None
     class_priors: tuple[float, ...] | None = None
     defaults: dict[str, Any] = field(default_factory=dict, compare=False)

@@ -61,8 +61,8 @@ def describe_data(dataset: DataSet, threshold: float) -> tuple[int, int, ConvexL
 
 
 def fit_and_write(
-    plan: ConvexPlan, dataset: DataSet, directory: Path, *, data: str, license: str | None = None, device: str = "cpu",
-    defaults: Mapping[str, Any] | None = None,
+    plan: ConvexPlan, dataset: DataSet, directory: Path, *, data: str, license: str | None = None,
+    purpose: str | None = None, device: str = "cpu", defaults: Mapping[str, Any] | None = None,
 ) -> ConvexOutcome:  # fmt: skip
     """Fit a model by a calibrated plan and write all files into a new directory.
 
@@ -82,12 +82,12 @@ def fit_and_write(
         module.output.weight.copy_(weights)  # type: ignore[operator, union-attr]
     evaluation = None if dataset.test is None else task.evaluate(module, dataset.test, "cpu", _RESAMPLES)
     notes = dataset.notes if dataset.test_data is None else (*dataset.notes, _EVALUATED.format(dataset.test_data).capitalize())
-    guarantee = state_guarantee(plan, notes=notes, public=dataset.public)
+    guarantee = state_guarantee(plan, notes, dataset.public, " ".join((purpose or "").split()))
     write_model(directory, module, architecture, dataset, guarantee, evaluation, name=data, license=license)
     facts = {
         "data": data, "model": architecture.name, "mechanism": type(plan.mechanism).__name__, "seconds": round(seconds, 2),
         "parameters": weights.numel(), "provenance": dataset.provenance, "test_data": dataset.test_data,
-        "defaults": dict(defaults or {}), "versions": dict(guarantee.versions),
+        "purpose": purpose, "defaults": dict(defaults or {}), "versions": dict(guarantee.versions),
     }  # fmt: skip
     files = {
         "run.json": json.dumps(facts, indent=2),

@@ -65,15 +65,9 @@ class FederatedSetup(Setup):
 
 
 def _train(
-    setup: FederatedSetup,
-    plan: Plan,
-    dataset: DataSet,
-    key: str,
-    begin: Callable[..., Federated],
-    progress: bool,
-    callbacks: Iterable[Callback],
-    announce: Callable[[Feasibility], None] | None,
-) -> Outcome:
+    setup: FederatedSetup, plan: Plan, dataset: DataSet, key: str, begin: Callable[..., Federated], progress: bool,
+    callbacks: Iterable[Callback], announce: Callable[[Feasibility], None] | None,
+) -> Outcome:  # fmt: skip
     """Begin or resume the rounds, hold those that remain, write the results, and then mark the run as complete."""
     clients, model = setup.divide(dataset, key).training, setup.build_model(dataset)
     assert isinstance(clients, Users)

@@ -8,9 +8,9 @@ from pathlib import Path
 from torch import nn
 
 from privet.accounting.guarantee.statement import Statement
-from privet.artifact import Architecture, GuaranteeSummary, ModelDescription
-from privet.artifact.card import PublicMetric, format_card
-from privet.artifact.folder import FOLDER, write_folder, write_weights
+from privet.artifact import Architecture, saving
+from privet.artifact.card import PublicMetric
+from privet.artifact.folder import FOLDER
 from privet.data import DataSet
 from privet.data.loading import published_sets
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
@@ -29,36 +29,17 @@ _NAMES = {
 
 
 def write_model(
-    directory: Path,
-    module: nn.Module,
-    architecture: Architecture,
-    dataset: DataSet,
-    guarantee: Statement,
-    evaluation: Evaluation | RegressionEvaluation | None,
-    estimate: HeldOutEstimate | None = None,
-    *,
-    name: str,
+    directory: Path, module: nn.Module, architecture: Architecture, dataset: DataSet, guarantee: Statement,
+    evaluation: Evaluation | RegressionEvaluation | None, estimate: HeldOutEstimate | None = None, *, name: str,
     license: str | None,
-) -> None:
-    """Write the folder of a finished run's model; `name` is that of the data set in the catalogue, or a path.
-
-    Guarantee:
-        Weights aside, only public facts are written: settings, the schema, and numbers that come from public test data or were
-        released.
-    """
-    folder, task = directory / FOLDER, describe_task(dataset)
-    description = ModelDescription(
-        architecture=architecture,
-        target=dataset.schema.target if dataset.schema else _NUMBER if dataset.classes is None else _CLASS,
-        task=task,
-        schema=dataset.schema,
-        preprocessing=dataset.preprocessing,
-        guarantee=GuaranteeSummary.of(guarantee),
-        data_set=dataset.name if name in published_sets() else None,
-        weights=write_weights(folder, module),
-        versions=guarantee.versions,
-    )
-    write_folder(folder, description, format_card(description, tuple(_list_metrics(evaluation, estimate)), license))
+) -> None:  # fmt: skip
+    """Write the folder of a finished run's model, with public or released results; `name` is that of the data set, or a path."""
+    target = dataset.schema.target if dataset.schema else _NUMBER if dataset.classes is None else _CLASS
+    saving.write_model(
+        directory / FOLDER, module, guarantee, list(_list_metrics(evaluation, estimate)), license,
+        architecture=architecture, target=target, task=describe_task(dataset), schema=dataset.schema,
+        preprocessing=dataset.preprocessing, data_set=dataset.name if name in published_sets() else None,
+    )  # fmt: skip
 
 
 def describe_task(dataset: DataSet) -> Target:

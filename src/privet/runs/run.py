@@ -71,16 +71,9 @@ class Outcome:
 
 
 def start(
-    setup: Setup,
-    plan: Plan,
-    dataset: DataSet,
-    directory: Path,
-    *,
-    budget: Budget | None = None,
-    progress: bool = False,
-    callbacks: Iterable[Callback] = (),
-    announce: Callable[[Feasibility], None] | None = None,
-) -> Outcome:
+    setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False,
+    callbacks: Iterable[Callback] = (), announce: Callable[[Feasibility], None] | None = None,
+) -> Outcome:  # fmt: skip
     """Train from the beginning and write all files into a new directory.
 
     Args:
@@ -99,7 +92,7 @@ def start(
     check_queries(plan, setup.sizes(dataset)[1])
     storage = Storage(
         directory, budget=budget, checkpoint_every=setup.checkpoint_every(plan), files=initial_files(setup, plan),
-        private={KEY: key + "\n"} if setup.needs_key else {},
+        private={KEY: key + "\n"} if setup.needs_key else {}, purpose=setup.purpose or "",
     )  # fmt: skip
     loop, train = TRAINERS[type(setup)]
     return train(setup, plan, dataset, key, partial(loop, plan, directory=storage), progress, callbacks, announce)
@@ -166,28 +159,17 @@ def state(directory: Path) -> str:
 
 
 def _train(
-    setup: Setup,
-    plan: Plan,
-    dataset: DataSet,
-    key: str,
-    begin: Callable[..., Training],
-    progress: bool,
-    callbacks: Iterable[Callback],
-    announce: Callable[[Feasibility], None] | None,
-) -> Outcome:
+    setup: Setup, plan: Plan, dataset: DataSet, key: str, begin: Callable[..., Training], progress: bool,
+    callbacks: Iterable[Callback], announce: Callable[[Feasibility], None] | None,
+) -> Outcome:  # fmt: skip
     """Begin or resume a training, take its remaining steps, write the results, and then mark the run as complete."""
     division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = begin(
-        model,
-        setup.build_loss(task.loss),
-        optimizer,
-        division.training,
-        public=setup.load_public(plan, dataset),
-        physical_batch_size=setup.entries_at_once,
-        scheduler=setup.build_scheduler(plan, optimizer),
+        model, setup.build_loss(task.loss), optimizer, division.training, public=setup.load_public(plan, dataset),
+        physical_batch_size=setup.entries_at_once, scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
-    )
+    )  # fmt: skip
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     forecast = foresee(setup, plan, dataset, model, announce)
@@ -279,12 +261,9 @@ def add_data_facts(guarantee: Guarantee, dataset: DataSet, task: Task, warnings:
     """Return the statement with the declarations and public facts about the data, and the measurements outside training."""
     evaluated = () if dataset.test_data is None else (_EVALUATED.format(task.evaluated, dataset.test_data),)
     return replace(
-        guarantee,
-        warnings=(*guarantee.warnings, *warnings),
-        notes=(*guarantee.notes, *dataset.notes),
-        public=(*guarantee.public, *dataset.public),
-        beside=(*evaluated, *guarantee.beside),
-    )
+        guarantee, warnings=(*guarantee.warnings, *warnings), notes=(*guarantee.notes, *dataset.notes),
+        public=(*guarantee.public, *dataset.public), beside=(*evaluated, *guarantee.beside),
+    )  # fmt: skip
 
 
 def _save_samples(training: Training) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import make_folder, write_private_text, write_text
@@ -19,7 +20,15 @@ from privet.training import checkpoint
 from privet.training.callbacks import METRICS
 from privet.training.manifest import FINGERPRINT, MANIFEST
 
-LEDGER, PLAN, STATUS = "ledger", "plan.json", "status.json"
+LEDGER, PLAN, STATUS, STATEMENT = "ledger", "plan.json", "status.json", "guarantee.md"
+# Field of a storage → its type, and that in words.
+_ALLOWED: dict[str, tuple[Any, str]] = {
+    "directory": (str | Path | None, "a path, a privet.Storage, or None for a run in memory"),
+    "budget": (Budget | None, "a privet.Budget"),
+    "anchor": (str | Path | None, "the path of a file outside the directory, or None"),
+    "restore": (bool, "True or False"),
+    "purpose": (str, "text"),
+}
 OWN_FILES = (LEDGER, PLAN, STATUS, MANIFEST, FINGERPRINT, METRICS, checkpoint.NAME, checkpoint.PREVIOUS)
 
 
@@ -42,6 +51,8 @@ class Storage:
             that restores model, optimizer and scheduler from a checkpoint of its own: call `Training.load_state_dict` with the
             state in it before the next step. Without such a checkpoint the parts must be new, and training begins again with
             the steps that are left.
+        purpose: what the model is for, in your own words. The ledger records it, and the statement repeats it; a resumed run
+            finds it by itself.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or needs a directory.
@@ -57,16 +68,13 @@ class Storage:
     files: Mapping[str, str] = field(default_factory=dict)
     private: Mapping[str, str] = field(default_factory=dict)
     restore: bool = True
+    purpose: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.directory, str | Path | None):
-            raise InvalidArgumentError("directory", self.directory, "a path, a privet.Storage, or None for a run in memory")
-        if not isinstance(self.budget, Budget | None):
-            raise InvalidArgumentError("budget", type(self.budget).__name__, "a privet.Budget")
-        if not isinstance(self.anchor, str | Path | None):
-            raise InvalidArgumentError("anchor", self.anchor, "the path of a file outside the directory, or None")
-        if not isinstance(self.restore, bool):
-            raise InvalidArgumentError("restore", self.restore, "True or False")
+        for name, (kind, allowed) in _ALLOWED.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidArgumentError(name, getattr(self, name), allowed)
+        object.__setattr__(self, "purpose", " ".join(self.purpose.split()))
         count("checkpoint_every", self.checkpoint_every, fix="It is the number of steps from one checkpoint to the next.")
         for name in (*self.files, *self.private):
             if not name or Path(name).name != name or name in OWN_FILES:
@@ -95,12 +103,9 @@ class Storage:
         """
         if self.folder is None:
             raise InvalidArgumentError("directory", None, "that of the run", "A run in memory cannot be resumed.")
-        if self.anchor is not None:
-            raise InvalidArgumentError(
-                "anchor", str(self.anchor), "left out when a run is resumed", "The ledger in the directory knows its place."
-            )
-        if self.files:
-            raise InvalidArgumentError("files", sorted(self.files), "left out when a run is resumed", "They are there already.")
+        for name, value in (("anchor", self.anchor), ("files", self.files)):
+            if value:
+                raise InvalidArgumentError(name, str(value), "left out when a run is resumed", "The directory has what it needs.")
         return self.folder
 
     @property
@@ -196,7 +201,7 @@ def check_plan(directory: Path, plan: Plan) -> None:
 def write_guarantee(directory: Path, guarantee: Statement) -> None:
     """Write the statement of a finished run, for programs and for people."""
     write_text(directory / "guarantee.json", guarantee.to_json() + "\n")
-    write_text(directory / "guarantee.md", f"# Guarantee\n\n{guarantee}\n")
+    write_text(directory / STATEMENT, f"# Guarantee\n\n{guarantee}\n")
 
 
 def write_status(directory: Path, *, done: int, spent: int, planned: int) -> None:

@@ -35,7 +35,7 @@ from privet.reading.rows import ExampleReader
 from privet.sparsification.drawing import Masks
 from privet.training import checks
 from privet.training.callbacks import POINTS, Callback, Observers, Step, learning_rate
-from privet.training.directory import Storage, write_guarantee
+from privet.training.directory import STATEMENT, Storage, write_guarantee
 from privet.training.draws import DrawReader, Reading
 from privet.training.manifest import Parts
 from privet.training.record import RunRecorder
@@ -165,6 +165,7 @@ class Loop(Unique, ABC):
         """
         self._loops, self._ran = self._loops + 1, True
         try:
+            self._state_if_done()  # a run that was killed after its last payment has no step left
             while self._record.ledger.next_step is not None:
                 with self._between_steps():
                     try:
@@ -172,9 +173,7 @@ class Loop(Unique, ABC):
                     except BaseException:
                         self._stop_reading()  # the rest of the draw must not become part of the next one
                         raise
-                # Before the last step is handed over: a caller of next() may never come back.
-                if self.directory is not None and self._record.ledger.next_step is None:
-                    write_guarantee(self.directory, self.guarantee())
+                self._state_if_done()  # before the last step is handed over: a caller of next() may never come back
                 if step is not None:
                     yield step
         finally:
@@ -186,6 +185,12 @@ class Loop(Unique, ABC):
                     self._record.pause()
                 finally:
                     self._stepping.release()
+
+    def _state_if_done(self) -> None:
+        """Write the statement and the progress of a run without further steps, unless it has a statement."""
+        if self.directory is not None and not self.steps_left and not (self.directory / STATEMENT).exists():
+            write_guarantee(self.directory, self.guarantee())
+            self._record.write_status()
 
     def _step(self, update: Callable[[], object] | None) -> Step | None:
         """Take the next step; return None if the remaining steps belong to an epoch that cannot be finished.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from privet._utils.unique import Unique
+from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.budget import Budget
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
@@ -34,16 +36,10 @@ class RunRecorder(Unique):
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
 
     def __init__(
-        self,
-        plan: Plan,
-        directory: Path | None,
-        ledger: Ledger,
-        budget: Budget | None,
-        state: TrainingState,
-        *,
+        self, plan: Plan, directory: Path | None, ledger: Ledger, budget: Budget | None, state: TrainingState, *,
         restore: bool = True,
-    ) -> None:
-        self._total, self._directory, self._state = plan.total_steps, directory, state
+    ) -> None:  # fmt: skip
+        self._plan, self._total, self._directory, self._state = plan, plan.total_steps, directory, state
         self.ledger, self.budget, self.completed, self.saved = ledger, budget, 0, 0
         self._restored = restore
         if directory is not None:
@@ -66,7 +62,7 @@ class RunRecorder(Unique):
         directory, budget = storage.folder, storage.budget
         if directory is not None or budget is not None:
             plan.check_readable()
-        facts = {"accountant": DEFAULT_ACCOUNTANT, "budget": None if budget is None else budget.to_dict()}
+        facts = {"accountant": DEFAULT_ACCOUNTANT, "budget": budget and budget.to_dict(), "purpose": storage.purpose}
         promise = plan.to_dict(), plan.multipliers().tolist()
         if directory is None:
             return cls(plan, None, Ledger.create(*promise, None, facts=facts, queries=plan.queries, block=block), budget, state)
@@ -100,6 +96,8 @@ class RunRecorder(Unique):
             plan.to_dict(), plan.multipliers().tolist(), directory / LEDGER, adopt=adopt, queries=plan.queries, block=block
         )
         try:
+            if storage.purpose not in ("", ledger.facts.get("purpose")):
+                raise InvalidArgumentError("purpose", storage.purpose, "that of the run, or left out", "The ledger has it.")
             return cls(plan, directory, ledger, Budget.of_run(ledger, storage.budget), state, restore=restore)
         except BaseException:
             ledger.close()
@@ -111,10 +109,11 @@ class RunRecorder(Unique):
         upcoming = self.ledger.next_step
         return 0 if upcoming is None else self._total - upcoming + 1
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Sentences for the statement about the total of a shared budget; none without one."""
-        return () if self.budget is None else (self.budget.remark(self.ledger.run),)
+    def state_guarantee(self) -> Guarantee:
+        """Return the plan's statement for the steps that count, with the purpose and the total of a shared budget."""
+        found = self._plan.guarantee(steps=self._total - self.steps_left)
+        remarks = () if self.budget is None else (self.budget.remark(self.ledger.run),)
+        return replace(found, notes=(*found.notes, *remarks), purpose=self.ledger.facts.get("purpose", ""))
 
     def save(self) -> None:
         """Write a checkpoint; refuse if the run was closed, so that another process may have resumed it."""
@@ -125,7 +124,7 @@ class RunRecorder(Unique):
         checkpoint.save(self._directory, self.completed, self._state.parts, self.ledger)
         self.saved += 1
         self._saved_after = self.completed
-        self._write_status()
+        self.write_status()
 
     def save_if_due(self, every: int) -> None:
         """Write a checkpoint after each `every` steps, unless there is one of these steps already."""
@@ -188,11 +187,12 @@ class RunRecorder(Unique):
             # While the ledger is locked: a process that resumed the run in between could spend what is returned here.
             if self.budget is not None and self.ledger.refusal is None:
                 self.budget.settle(self.ledger)
-            self._write_status()
+            self.write_status()
         finally:
             self.ledger.close()
 
-    def _write_status(self) -> None:
+    def write_status(self) -> None:
+        """Write the progress of the run into its directory."""
         if self._directory is not None:
             spent = self._total - self.steps_left
             write_status(self._directory, done=self.completed, spent=spent, planned=self._total)

@@ -15,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
 from privet._utils.generators import find_generators, preserve_held, seed_held
+from privet._utils.own_code import is_own_code
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -171,12 +172,14 @@ class Training(Loop):
         self._generators = find_generators(parts.loss_fn, *(value for value in held if not isinstance(value, dict | int | str)))
         self._clipper: Clipper
         self._given: tuple[object, ...] = (self,)  # what the clipper was made of, which most steps have in common
+        self._user_code = self._rows.runs_user_code or not is_own_code(parts.model, parts.loss_fn)
         self._anchors = Anchors.of(plan.clipping, parts, self._parameters, self._largest, self._seeds.words)
 
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
         if self._preflight is not None and self._preflight.seen != note_modules(self.model):
             self._engine.method = self._preflight.check()
+            self._user_code |= not is_own_code(self.model, self._preflight.loss_fn)
 
     def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
         return None if self._anchors is None else self._anchors.at(rule, masks, self._engine.method)
@@ -201,15 +204,16 @@ class Training(Loop):
 
     def guarantee(self) -> Guarantee:
         """Return the statement for the steps spent so far, and for the total of a shared budget."""
-        found, preflight = self.plan.guarantee(steps=self.steps_spent), self._preflight
-        return replace(
+        found, preflight = self._record.state_guarantee(), self._preflight
+        found = replace(
             found,
             performed=f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere",
-            notes=(*found.notes, *self._record.remarks, *([] if preflight is None else [preflight.note])),
+            notes=(*found.notes, *([] if preflight is None or not self._user_code else [preflight.note])),
             by_check=() if preflight is None else found.by_check,
             warnings=(*found.warnings, *([NOT_PROBED] if preflight is None else [])),
             beside=(*found.beside, *([] if self.directory is None else [TIMES])),
         )
+        return found if self._user_code else found.without_user_code()
 
     def answer(self, name: str, compute: Callable[[], ClippedSum]) -> tuple[float, ...] | None:
         """Return what a query of the plan releases: recorded in the ledger, else computed, paid for, noised and recorded.

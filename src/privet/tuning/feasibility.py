@@ -114,17 +114,10 @@ def assess(plan: Plan, parameters: int, *, epsilon: float | None = None, simpler
         most = plan.examples * gaussian.mu(spent, plan.delta) / (2 if plan.adjacency == "replace-one" else 1)
         efficiency = min(1.0, signal / most)
     found = Feasibility(
-        examples=plan.examples,
-        parameters=parameters,
-        epsilon=spent,
-        delta=plan.delta,
-        steps=plan.total_steps,
-        batch_size=plan.divisor,
-        noise_multiplier=multiplier,
-        noise_norm=math.sqrt(parameters) * multiplier / plan.divisor,
-        signal=signal,
-        efficiency=efficiency,
-    )
+        examples=plan.examples, parameters=parameters, epsilon=spent, delta=plan.delta, steps=plan.total_steps,
+        batch_size=plan.divisor, noise_multiplier=multiplier, noise_norm=math.sqrt(parameters) * multiplier / plan.divisor,
+        signal=signal, efficiency=efficiency,
+    )  # fmt: skip
     warnings = [*_signal_warnings(plan, found), *_batch_warnings(plan, found), *_delta_warnings(plan)]
     if simpler is not None and WEAK <= found.signal < math.inf:
         warnings.append(

@@ -117,17 +117,9 @@ def state_search(plans: Sequence[Plan], *, score: Score, number: TrialDistributi
         curves = [curve((*events, *score.events), plan.adjacency) for plan, events in zip(plans, releases, strict=True)]
         one, whole = total_epsilon(curves, number, first.delta, first.adjacency)
     return SelectionGuarantee(
-        epsilon=whole,
-        delta=first.delta,
-        adjacency=first.adjacency,
-        unit=str(first.unit),
-        examples=first.examples,
-        number=str(number),
-        mean=number.mean,
-        candidates=len(plans),
-        epsilon_of_one=one,
-        score=str(score),
-    )
+        epsilon=whole, delta=first.delta, adjacency=first.adjacency, unit=str(first.unit), examples=first.examples,
+        number=str(number), mean=number.mean, candidates=len(plans), epsilon_of_one=one, score=str(score),
+    )  # fmt: skip
 
 
 def calibrate_search(plan: Plan, epsilon: float, *, score: Score, number: TrialDistribution) -> Plan:

@@ -7,7 +7,7 @@ import pytest
 from privet.accounting import Event
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee import tradeoff
-from privet.accounting.guarantee.statement import NOT_COVERED, Guarantee, explain_meaning
+from privet.accounting.guarantee.statement import NOT_COVERED, Guarantee, explain_meaning, promise_for
 from privet.accounting.privacy_unit import group_unit
 from privet.accounting.queries import DIRECTIONS
 
@@ -63,7 +63,7 @@ def test_json_has_every_field_and_is_strict():
         raise AssertionError(f"{name} is not JSON")
 
     data = json.loads(statement.to_json(), parse_constant=refuse)
-    derived = {"prose", "direction", "accountant_version", "setting", "delta_times_people", "tuning", "format"}
+    derived = {"prose", "direction", "accountant_version", "setting", "delta_times_people", "tuning", "format", "summary"}
     assert set(data) == {*Guarantee.__dataclass_fields__, *derived}
     assert data["epsilon"] == statement.epsilon
     assert data["prose"] == str(statement)
@@ -98,6 +98,40 @@ def test_limits_on_attacks_are_rounded_in_the_attackers_favour(adjacency):
 def test_the_prose_says_what_the_numbers_say(changes, words):
     """δ is exact and compared with the examples in all groups; every ε is rounded up; no amplification is claimed without one."""
     assert words in str(guarantee(**changes))
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("unit", ["one example", "one user", group_unit(4)], ids=str)
+def test_a_statement_begins_with_a_summary_in_plain_words_whose_numbers_are_those_of_the_details(unit, adjacency):
+    statement = guarantee(unit=unit, adjacency=adjacency, performed="dice", purpose="to find  a bed.")
+    summary, details = (text.replace("\N{NO-BREAK SPACE}", " ") for text in str(statement).split("\n\nGuarantee: "))
+    assert summary == statement.summary.replace("\N{NO-BREAK SPACE}", " ")
+    assert str(statement).startswith("What was done: a model was trained on the data of 60,000 ")
+    assert 90 <= len(summary.split()) <= 155
+    assert f"Purpose: to find  a bed. Date: {statement.date}." in summary
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", statement.date)
+    assert str(unit) in summary
+    assert summary.count("2,343 steps") == details.count("2,343 steps") == 1
+    (wrong,) = re.findall(r"erring at least ([\d.]+) %", summary)
+    assert f"errs at least {wrong} % of the time" in details
+    epsilon, delta = re.search(r"ε = ([\d.]+) at δ = ([\d.e-]+)\.", summary).groups()
+    assert f"({epsilon}, {delta})-differential privacy" in details
+
+
+def test_a_plan_is_no_training():
+    assert "nothing yet" in guarantee().summary
+    assert guarantee(performed="dice", epsilon=math.inf).summary.count("\n") == 0
+
+
+def test_without_code_of_a_user_nothing_is_assumed_about_code():
+    made = promise_for("one example")
+    statement = guarantee(by_construction=made[0], by_check=made[1], assumptions=(*made[2], "the earth is round"))
+    own = statement.without_user_code()
+    assert own.assumptions == (made[2][-1], "the earth is round")
+    assert own.epsilon == statement.epsilon
+    for words in ("your own", "hooks", "loss closes over", "batching rules", "written to leak", "honest"):
+        assert words in str(statement)
+        assert words not in str(own)
 
 
 def test_what_a_run_did_is_part_of_the_prose():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from privet.accounting.queries import ACCOUNTANTS, DIRECTIONS
@@ -46,15 +46,9 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain JSON values: infinity becomes "inf", no answer null."""
+        known = [(row, "inf" if row.epsilon == math.inf else row.epsilon, row.epsilon is not None) for row in self.rows]
         rows = [
-            {
-                "accountant": row.accountant,
-                "epsilon": "inf" if row.epsilon == math.inf else row.epsilon,
-                "direction": row.direction,
-                "covers": row.epsilon is not None,
-                "why_not": row.why_not or None,
-            }
-            for row in self.rows
+            asdict(row) | {"epsilon": epsilon, "covers": covers, "why_not": row.why_not or None} for row, epsilon, covers in known
         ]
         return {"delta": self.delta, "adjacency": self.adjacency, "steps": self.steps, "rows": rows}
 

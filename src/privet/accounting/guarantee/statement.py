@@ -12,8 +12,9 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any, Self
 
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee.tradeoff import Meaning
@@ -21,8 +22,9 @@ from privet.accounting.privacy_unit import Unit, find_unit
 from privet.accounting.queries import DIRECTIONS
 from privet.accounting.rounding import format_percent_down, format_percent_up, format_up
 
-# Version of the statement. The first promised more programs; its assumptions could not be checked by a reader.
-FORMAT = 2
+# Version of the statement. The first promised more programs; its assumptions could not be checked by a reader. The second had no
+# summary, date and purpose.
+FORMAT = 3
 LIBRARIES = ("privet", "torch", "numpy", "scipy")
 # What an attacker tries to tell, by adjacency.
 _QUESTIONS = {
@@ -32,15 +34,20 @@ _QUESTIONS = {
 }
 
 SETTING = "central (the trainer holds the raw data; only what is released is private)"
-PROGRAMS = (
-    "the data may have any values, lengths and labels, also ones made to break the training. The program is honest: model, loss, "
-    "data set and hooks are written without intent to leak"
+_DATA = "the data may have any values, lengths and labels, also ones made to break the training. "
+# Whether code of the user runs → what is assumed about the program.
+_PROGRAMS = {
+    True: "The program is honest: model, loss, data set and hooks are written without intent to leak",
+    False: "Network, loss and reading are Privet's own",
+}
+_RESTORED = (
+    "state that a pass changes is restored after it: modules and their buffers, objects that modules and hooks hold (two levels "
+    "deep), and names that the loss closes over"
 )
 # What holds for every data set and every honest program. `{}` stands for what is counted, such as "example".
 _BY_CONSTRUCTION = (
     "the gradient of each {0} depends on that {0} alone: reading, model and loss get one {0} at a time",
-    "state that a pass changes is restored after it: modules and their buffers, objects that modules and hooks hold (two levels "
-    "deep), and names that the loss closes over",
+    _RESTORED,
     "each {0} is clipped as a whole; if it raises an error, or its gradient is not finite, it contributes zero",
     "each {0} gets fresh random numbers in reading, model and loss; a seed in the program does not repeat them",
     "sampling, noise and accounting follow the plan; the ledger counts a step before its noise is drawn, so a crash can count "
@@ -61,12 +68,16 @@ _REMEMBERS_NOTHING = (
 )
 _READS_ALONE = "reading entry i depends on i and on fresh randomness, and on nothing else"
 _RULES_BY_ROW = "batching rules (of torch, of Privet, and your own) compute each {0} from its own row"
+# Units whose data count as one, in a sentence.
+_TOGETHER = {"one user": "All data of a user count as one"}
 _ONE_ENTRY = {
     "one user": "no two entries hold data of the same user: no user has data under two ids",
     "": "no two entries hold the same person's data; a person with several entries is protected less, as a group of that size",
 }
+_LEAKING = "programs that are written to leak what they read"
+_ABOUT_CODE = (_RESTORED, _REMEMBERS_NOTHING, _READS_ALONE, _RULES_BY_ROW, _LEAKING)
 NOT_COVERED = (
-    "programs that are written to leak what they read",
+    _LEAKING,
     "choices made by looking at the private data: hyperparameters, architecture, early stopping, which run to keep "
     "(privet.tuning.search makes such a choice under its own guarantee)",
     "evaluation on private data, and any other number computed from it outside the training steps",
@@ -94,7 +105,7 @@ _find_version = functools.cache(importlib.metadata.version)  # reading what pip 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement(ABC):
-    """What every statement has: the guarantee, its meaning, its assumptions and its exclusions."""
+    """What every statement has: a summary, the guarantee, its meaning, its assumptions and its exclusions."""
 
     epsilon: float  # infinity without privacy
     delta: float
@@ -115,6 +126,17 @@ class Statement(ABC):
     not_covered: tuple[str, ...] = NOT_COVERED
     versions: Mapping[str, str] = field(default_factory=find_versions)  # of the libraries that the numbers depend on
     setting: str = SETTING  # who sees raw data
+    purpose: str = ""  # of the training, in the words of whoever ran it
+    date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}", compare=False)
+    user_code: bool = True  # whether model, loss or reading are not Privet's own, so that something is assumed about them
+
+    def without_user_code(self) -> Self:
+        """Return the statement for a network, a loss and a reader that are Privet's own: nothing is assumed about code."""
+        counted = find_unit(self.unit).counted
+        about = {text.format(counted) for text in _ABOUT_CODE}
+        names = ("by_construction", "assumptions", "not_covered")
+        kept: dict[str, Any] = {name: tuple(text for text in getattr(self, name) if text not in about) for name in names}
+        return replace(self, user_code=False, by_check=(), **kept)
 
     @property
     def people(self) -> int:
@@ -131,28 +153,55 @@ class Statement(ABC):
         """Version of the accountant."""
         return f"privet {self.versions.get('privet', '')}".strip()
 
+    @property
+    def summary(self) -> str:
+        """What a reader without training in privacy needs, in about 120 words; its numbers are those of the details."""
+        unit = str(self.unit)
+        purpose = f" Purpose: {self.purpose.rstrip('.')}." if self.purpose else ""
+        done = f"What was done: {self._done()}.{purpose} Date: {self.date}."
+        if math.isinf(self.epsilon):
+            return done
+        entry = "example" if find_unit(self.unit).size > 1 else find_unit(self.unit).counted
+        others = _TOGETHER.get(unit, f"A person with data in several {entry}s is protected less")
+        return "\n\n".join([
+            done,
+            f"Who is protected: {unit}. {others}.",
+            "What is promised: from the results, even with all other data, nobody can tell "
+            f"{_QUESTIONS[self.adjacency].format(unit)} without erring at least "
+            f"{format_percent_down(self.meaning.bayes_risk)} of the time, at even odds; a coin flip errs 50 %. "
+            f"In numbers: ε = {format_up(self.epsilon)} at δ = {self.delta}.",
+            "What is not promised: that the results are right, or reveal nothing about people in general. Not covered: "
+            "choices made by looking at the data, other numbers from it, access to the training machine.",
+        ])  # fmt: skip
+
     def __str__(self) -> str:
         if math.isinf(self.epsilon):
             why = "; ".join(self.reasons) or "nothing bounds what is released"
-            return f"NO PRIVACY (ε = ∞): {why}. The released results protect nobody's data.\n\n{self._how()}"
+            first = f"NO PRIVACY (ε = ∞): {why}. The released results protect nobody's data."
+            return "\n\n".join([first, self.summary, self._how()])
         lists = {
             "Bounded by construction": self.by_construction,
             "Refused by a check on public input, before the first step": self.by_check,
-            "Assumed; check it in your own code": self.assumptions,
+            "Assumed; check it in your own code" if self.user_code else "Assumed": self.assumptions,
             "Taken as public": self.public,
         }
         return "\n\n".join([
-            f"({format_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, where neighbouring data sets "
-            f"differ in {self.unit} that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
+            self.summary,
+            f"Guarantee: ({format_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, where neighbouring data "
+            f'sets differ in {self.unit} that is {ADJACENCIES[self.adjacency]} ("{self.adjacency}").',
             f"What it means: {explain_meaning(self.meaning, str(self.unit), self.adjacency)}",
             f"Covered: {self._covered()}. Any post-processing keeps the guarantee. Setting: {self.setting}.",
             *self._releases(),
-            f"Data and programs: {PROGRAMS}.",
+            f"Data and programs: {_DATA}{_PROGRAMS[self.user_code]}.",
             *(f"{heading}:\n{_format_list(items)}" for heading, items in lists.items() if items),
             *self._also_released(),
             "Not covered:\n" + _format_list(self.not_covered),
             f"Versions: statement {FORMAT}, " + ", ".join(f"{name} {version}" for name, version in self.versions.items()) + ".",
         ])  # fmt: skip
+
+    @abstractmethod
+    def _done(self) -> str:
+        """Return what was done with the data, in plain words."""
 
     @abstractmethod
     def _covered(self) -> str:
@@ -174,6 +223,7 @@ class Statement(ABC):
         return values | {
             "format": FORMAT,
             "prose": str(self),
+            "summary": self.summary,
             "direction": self.direction,
             "accountant_version": self.accountant_version,
             "delta_times_people": self.delta * self.people,
@@ -222,6 +272,13 @@ class Guarantee(Statement):
     def people(self) -> int:
         """Number of protected examples or users, trained on or held out."""
         return super().people + self.held_out
+
+    def _done(self) -> str:
+        counted, steps = find_unit(self.unit).counted, f"{self.steps:,} step{'s' * (self.steps != 1)}"
+        done = "a model was trained" if self.performed else "nothing yet. This is the statement of a plan to train a model"
+        held_out = f", and {self.held_out:,} others measure the result" if self.held_out else ""
+        limits = f". Every step limits what one {counted} changes, and adds noise" * math.isfinite(self.epsilon)
+        return f"{done} on the data of {self.examples:,} {counted}s, in {steps}{held_out}{limits}"
 
     def _covered(self) -> str:
         queries = ", and the results of the queries described below" if self.queries else ""

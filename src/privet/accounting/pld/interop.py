@@ -44,11 +44,8 @@ def truncated_poisson(event: TruncatedPoissonEvent, width: float, tail: float) -
     from dp_accounting.pld import privacy_loss_distribution
 
     found = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
-        dataset_size=event.examples,
-        sampling_probability=event.sampling_rate,
-        truncated_batch_size=event.largest_batch,
-        noise_multiplier=event.noise_multiplier,
-        value_discretization_interval=max(width, _NARROWEST),
+        dataset_size=event.examples, sampling_probability=event.sampling_rate, truncated_batch_size=event.largest_batch,
+        noise_multiplier=event.noise_multiplier, value_discretization_interval=max(width, _NARROWEST),
         log_mass_truncation_bound=math.log(tail),
-    )
+    )  # fmt: skip
     return _on_grid(found._pmf_remove.to_dense_pmf(), width), _on_grid(found._pmf_add.to_dense_pmf(), width)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import typer
 
@@ -25,7 +24,7 @@ MECHANISMS: dict[str, type[Perturbation]] = {"objective": ObjectivePerturbation,
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOptions(options.OutputOptions, options.PrivacyOptions, options.FolderOptions, options.DataOptions):
+class FitOptions(options.DirectoryOptions, options.PrivacyOptions, options.FolderOptions, options.DataOptions):
     """The options of `privet fit`."""
 
     mechanism: str = option("What gets noise: objective (usually better) or output.", MODEL, "objective")
@@ -35,8 +34,6 @@ class FitOptions(options.OutputOptions, options.PrivacyOptions, options.FolderOp
     radius: float = option("Norm to which longer rows of features are scaled down.", MODEL, 1.0)
     intercept: float = option("Constant feature; 0 for none.", MODEL, 1.0)
     threshold: float = option("Largest residual of a regression, whose target is scaled to [-1, 1].", MODEL, 0.25)
-    out: Path | None = option("Directory of the run, new or empty.", RUN)
-    license: str | None = option("Licence of the model for its card.", RUN)
     device: str = option("Torch device: cpu, cuda, …", RUN, "cpu")
 
 
@@ -69,8 +66,9 @@ def fit(_: typer.Context, given: FitOptions) -> None:
     for line in list_checks(given, dataset):
         print(line, file=sys.stderr)
     outcome = fit_and_write(
-        plan, dataset, given.out, data=given.data, license=given.license, device=given.device, defaults=chosen
-    )
+        plan, dataset, given.out, data=given.data, license=given.license, purpose=given.purpose, device=given.device,
+        defaults=chosen,
+    )  # fmt: skip
     guarantee, evaluation = outcome.guarantee, outcome.evaluation
     lines = [
         f"ε = {format_up(guarantee.epsilon)}, δ = {plan.delta:g} for one example ({plan.adjacency} neighbours), by "

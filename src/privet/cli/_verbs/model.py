@@ -69,11 +69,8 @@ def predict(
     if found.misfits.number:
         lines.append(f"Values that did not fit, and became what the schema says: {found.misfits.number:,}")
         lines += found.misfits.first if verbose else found.misfits.columns
-    answer(
-        json,
-        {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.number},
-        "\n".join(lines),
-    )
+    values = {"out": str(out), "rows": len(found.values), "columns": list(columns), "misfits": found.misfits.number}
+    answer(json, values, "\n".join(lines))
 
 
 def export(

@@ -8,26 +8,24 @@ from typing import Annotated
 import typer
 
 from privet._utils.documents import read_text
+from privet.artifact.folder import FOLDER, how_to_finish
 from privet.cli.output import Json, answer
 from privet.errors import InvalidArgumentError
+from privet.training.directory import LEDGER
 
 
 def guarantee(
-    run: Annotated[Path, typer.Argument(help="Directory of a finished run.", metavar="RUN")], json: Json = False
+    run: Annotated[Path, typer.Argument(help="Directory of a finished run, or folder of its model.", metavar="RUN")],
+    json: Json = False,
 ) -> None:
     """Print the privacy statement of a finished run: the guarantee, its assumptions, and what it does not cover.
 
     Example: privet guarantee runs/mnist
     """
-    if not run.exists():
-        raise InvalidArgumentError("RUN", str(run), "the directory of a finished run", "It does not exist.")
-    path = run / ("guarantee.json" if json else "guarantee.md")
-    if not path.is_file():
-        raise InvalidArgumentError(
-            "RUN", str(run), "the directory of a finished run",
-            f"It has no {path.name}. Finish the run with privet train --resume {run}, or list what it has spent with "
-            f"privet ledger show {run}.",
-        )  # fmt: skip
+    path = next(filter(Path.is_file, (each / f"guarantee.{'json' if json else 'md'}" for each in (run, run / FOLDER))), None)
+    if path is None:
+        spent = f" What it has spent: privet ledger show {run}." if (run / LEDGER).is_file() else ""
+        raise InvalidArgumentError("RUN", str(run), "the directory of a finished run", how_to_finish(run) + spent)
     text = read_text(path).strip()
     print(" ".join(text.split("\n")) if json else text.removeprefix("# Guarantee").strip())
 

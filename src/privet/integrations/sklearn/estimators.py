@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from privet.accounting.composition.selection import SelectionGuarantee
 from privet.errors import InvalidArgumentError
-from privet.integrations.sklearn.fitting import Preparation, PrivateEstimator
+from privet.integrations.sklearn.fitting import PrivateEstimator
 from privet.integrations.sklearn.public_facts import Labels, find_range, read_labels, to_texts
 from privet.tables import Classification, Regression, Schema
-from privet.training import Training
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -40,13 +38,14 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         random_state: seed of the initial weights, which are public; sampling and noise have no seed.
         device: torch device for training and prediction.
         budget: `privet.Budget`, or its path, which pays for every `fit`. Without it, an estimator fits private rows once.
-        directory: directory of the ledger and checkpoints; by default in memory.
+        directory: directory of the ledger, checkpoints, statement and model, which `load` opens again; by default in memory.
+        purpose: what the model is for, in your own words; the statement repeats it.
         public_rows: declares that the rows are public, such as made-up ones for a search of settings: bounds and classes may
             then come from the rows, `fit` may be repeated and the estimator cloned, and there is no guarantee.
 
     Attributes:
         classes_: the classes in the order given.
-        guarantee_: the privacy statement; None for public rows.
+        guarantee_: the privacy statement, or its summary after `load`; None for public rows.
         epsilon_: ε of the statement; infinity for public rows.
         plan_: the plan that was carried out.
         schema_: the schema of the table.
@@ -67,12 +66,6 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     """
 
     classes: Any = None
-
-    def adopt(self, prepared: Preparation, training: Training, guarantee: SelectionGuarantee | None = None) -> PrivateClassifier:
-        """Take over the model of a finished training; see `PrivateEstimator.adopt`."""
-        self.classes_ = self._labels
-        super().adopt(prepared, training, guarantee)
-        return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the logit of each class, (N, K); of two classes, the second minus the first, (N,)."""
@@ -96,17 +89,17 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
                 raise InvalidArgumentError("classes", self.classes, "left out with a schema", "It has the classes.")
             if not isinstance(schema.task, Classification):
                 raise InvalidArgumentError("schema", schema.target, "for a target of classes", "Use PrivateRegressor.")
-            self._labels: Labels = np.array(schema.task.classes)
+            self.classes_: Labels = np.array(schema.task.classes)
             return schema.task
         if self.classes is None and self.public_rows:
             labels = np.asarray(values.tolist()) if values.dtype == object else values
             check_classification_targets(labels)
-            self._labels = np.unique(labels)
-            if len(self._labels) < 2:
+            self.classes_ = np.unique(labels)
+            if len(self.classes_) < 2:
                 raise InvalidArgumentError("y", "one class", "at least two classes", "A classifier cannot train on 1 class.")
         else:
-            self._labels = read_labels("classes", self.classes)
-        return Classification(to_texts(self._labels))
+            self.classes_ = read_labels("classes", self.classes)
+        return Classification(to_texts(self.classes_))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,10 +21,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from privet import models
 from privet._utils.device import check_device
+from privet._utils.documents import DocumentError, from_json, read_text
 from privet.accounting.composition.selection import SelectionGuarantee
+from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import Guarantee
-from privet.artifact import Architecture
+from privet.artifact import Architecture, GuaranteeSummary
+from privet.artifact.folder import FOLDER
 from privet.artifact.predictor import compute_outputs
+from privet.artifact.predictor import load as read_model
+from privet.artifact.saving import write_model
 from privet.budget import Budget
 from privet.clipping import Flat
 from privet.data import DataSet
@@ -38,7 +45,8 @@ from privet.sampling import Poisson
 from privet.tables import Schema
 from privet.tables.frames import Frame
 from privet.tables.targets import Target
-from privet.training import Storage, Training
+from privet.training import Storage, Training, read_plan
+from privet.training.directory import write_guarantee
 from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
 from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
 
@@ -55,6 +63,9 @@ _CLONED = (
     "rows are released without noise. Use privet.integrations.sklearn.tune, whose ε covers the whole search, or search on public "
     "rows."
 )
+_PUBLIC = "the rows were declared public, and bounds or classes may come from them"
+_ARRAYS = {"classes_": None, "feature_names_in_": object}  # attributes of some estimators → type of their elements
+_RECORD = "estimator.json"  # public facts that the folder of the model does not have
 # Limits on the examples that a fit reads by default: in all, or per row. A fit of 10,000 rows then takes seconds on one core, and
 # uses 98 % of the signal of full batches at ε = 1, and 90 % at ε = 3.
 _READS, _PASSES = 2.5e5, 25
@@ -73,8 +84,9 @@ class Preparation:
 
 
 class _Fitted:
-    guarantee_: Guarantee | SelectionGuarantee | None
+    guarantee_: Guarantee | SelectionGuarantee | GuaranteeSummary | None
     schema_: Schema
+    _by_position: bool  # whether a frame can be fitted and an array predicted, or the reverse
 
 
 @dataclass(eq=False, repr=False)
@@ -97,6 +109,34 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
     budget: str | Path | Budget | None = None
     directory: str | Path | None = None
     public_rows: bool = False
+    purpose: str = ""
+
+    @classmethod
+    def load(cls, directory: str | Path, *, device: str = "cpu") -> Any:
+        """Return the fitted estimator of a directory, to predict; it reads JSON and safetensors only.
+
+        Its `guarantee_` is the summary of the statement, which is in the directory. It trains on no further private rows.
+
+        Args:
+            directory: the directory that it was fitted with, which may be copied to another place.
+            device: torch device for predictions.
+
+        Raises:
+            InvalidArgumentError: there is no finished fit of this class, or a file is damaged.
+        """
+        path, saved = Path(directory).expanduser(), read_model(directory, device=device)
+        record, schema, network = _read_record(path), saved.schema, saved.description.architecture
+        if record.get("kind") != cls.__name__ or schema is None or isinstance(network, str):
+            raise InvalidArgumentError("directory", str(path), f"that of a {cls.__name__}", f"It is of {record.get('kind')}.")
+        found = cls(**record["settings"], schema=schema, model=network.name, directory=path, device=device)
+        for name in _ARRAYS.keys() & record.keys():
+            setattr(found, name, np.array(record[name], dtype=_ARRAYS[name]))
+        found.n_features_in_, found._by_position = record["n_features_in_"], record["by_position"]
+        found.schema_, found.plan_, found.model_ = schema, read_plan(path), saved.module
+        found.guarantee_ = None if found.public_rows else saved.guarantee
+        found.epsilon_, found.forecast_ = saved.guarantee.epsilon, found._assess(network, found.plan_, saved.module)
+        found.mark_spent()
+        return found
 
     def fit(self, X: Any, y: Any) -> Any:  # noqa: N803
         """Train on private rows, and return the estimator.
@@ -121,12 +161,20 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         remark = None if self.public_rows else warn_of_pipeline(self)
         plan = self.calibrate(prepared.plan)
         with self.begin(prepared, plan) as training:
-            for warning in self._assess(prepared, training).warnings:
+            for warning in self._assess(prepared.architecture, training.plan, training.model).warnings:
                 warnings.warn(warning, PrivetWarning, stacklevel=2)
             training.run()
             self.adopt(prepared, training)
         if remark is not None and isinstance(self.guarantee_, Guarantee):
             self.guarantee_ = replace(self.guarantee_, not_covered=(remark, *self.guarantee_.not_covered))
+        if training.directory is not None:
+            public = replace(training.guarantee(), epsilon=math.inf, meaning=tradeoff.NO_PRIVACY, reasons=(_PUBLIC,))
+            stated = self.guarantee_ if isinstance(self.guarantee_, Guarantee) else public
+            write_guarantee(training.directory, stated)
+            write_model(
+                training.directory / FOLDER, self.model_, stated, architecture=prepared.architecture,
+                target=self.schema_.target, task=self.schema_.task, schema=self.schema_,
+            )  # fmt: skip
         return self
 
     def prepare(self, X: Any, y: Any) -> Preparation:  # noqa: N803
@@ -183,10 +231,16 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         rate = self.learning_rate
         if rate is None:
             rate = choose_learning_rate(plan, architecture.name, task=prepared.task.name, momentum=prepared.defaults.momentum)
+        record = {
+            "kind": type(self).__name__, "by_position": self._by_position, "n_features_in_": self.n_features_in_,
+            **{name: vars(self)[name].tolist() for name in _ARRAYS if name in vars(self)},
+            "settings": {name: getattr(self, name) for name in ("epsilon", "delta", "public_rows", "purpose")},
+        }  # fmt: skip
+        files = {} if self.directory is None else {_RECORD: json.dumps(record, default=str) + "\n"}
         training = Training(
             plan, module, prepared.task.loss,
             torch.optim.SGD(module.parameters(), lr=rate, momentum=prepared.defaults.momentum),
-            prepared.dataset.train, Storage(self.directory, budget=self.check_unspent()),
+            prepared.dataset.train, Storage(self.directory, budget=self.check_unspent(), files=files, purpose=self.purpose),
             physical_batch_size=prepared.defaults.physical_batch_size,
         )  # fmt: skip
         self.mark_spent()
@@ -197,7 +251,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         self.schema_ = prepared.schema
         self.plan_ = training.plan
         self.model_ = training.model.eval()
-        self.forecast_ = self._assess(prepared, training)
+        self.forecast_ = self._assess(prepared.architecture, training.plan, training.model)
         own = training.guarantee()
         self.guarantee_ = guarantee or replace(own, not_covered=(*own.not_covered, _NOT_COVERED))
         if self.public_rows:
@@ -223,7 +277,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
 
     def _read(self, rows: Any, *, reset: bool) -> Frame:
         frame = public_facts.read_rows(self, rows, reset=reset, fewest=2 if reset else 1)
-        return public_facts.read_booleans(frame) if self.schema is None else frame
+        self._by_position = self.schema is None if reset else self._by_position
+        return public_facts.read_booleans(frame) if self._by_position else frame
 
     def _declare(self, frame: Frame, values: Labels) -> Schema:
         if self.schema is not None:
@@ -242,23 +297,34 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
             bounds = {name: public_facts.find_range(cells) for name, cells in frame.columns.items()}
         return public_facts.declare_schema(frame, bounds, self._target(values, None))
 
-    def _assess(self, prepared: Preparation, training: Training) -> Feasibility:
-        plan, architecture = training.plan, prepared.architecture
+    def _assess(self, architecture: Architecture, plan: Plan, module: torch.nn.Module) -> Feasibility:
+        task = "regression" if plan.schema is None or plan.schema.classes is None else "classification"
         simpler = find_simpler_model(
-            architecture.name, plan.examples, architecture.input_shape, task=prepared.task.name, schema=True,
-            epsilon=self.epsilon, delta=self.delta,
+            architecture.name, plan.examples, architecture.input_shape, task=task, schema=True, epsilon=self.epsilon,
+            delta=self.delta,
         )  # fmt: skip
-        parameters = sum(parameter.numel() for parameter in training.model.parameters())
+        parameters = sum(parameter.numel() for parameter in module.parameters())
         return assess(plan, parameters, epsilon=self.epsilon, simpler=simpler)
 
     def _outputs(self, rows: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
         frame = self._read(rows, reset=False)
-        if self.schema is None:  # by position, since a frame can be fitted and an array predicted, or the reverse
+        if self._by_position:
             names = [name for name, _ in self.schema_.columns]
             frame = replace(frame, columns=dict(zip(names, frame.columns.values(), strict=True)))
         found: NDArray[np.float64] = compute_outputs(self.model_, self.schema_.encode(frame), self.device).numpy()
         return found
+
+
+def _read_record(path: Path) -> Mapping[str, Any]:
+    """Return what `begin` wrote about the estimator of a directory: all of it is public."""
+    try:
+        record = from_json(read_text(path / _RECORD))
+    except DocumentError as error:
+        raise InvalidArgumentError("directory", str(path), "that of a fitted estimator", f"{error}.") from None
+    if not isinstance(record, dict) or not {"by_position", "n_features_in_", "settings"} <= record.keys():
+        raise InvalidArgumentError("the file", str(path / _RECORD), "as it was written", "Copy the directory again.")
+    return record
 
 
 @lru_cache(maxsize=128)

@@ -23,6 +23,7 @@ from privet.report.headline import headline
 from privet.report.run_files import Measurement, Run, StoredGuarantee
 
 _HEIGHT = 2.6  # inches
+_MOST_LOGGED = 12  # values that are drawn; a program may log hundreds
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def draw(run: Run) -> tuple[Figure, ...]:
     """Return the figures for which a run has data."""
     own = (*_draw_quality(run), *_draw_epsilon(run), *_draw_attack(run.guarantee), *_draw_accountants(run.guarantee))
     calibrated = _draw_calibration(run.evaluation) if isinstance(run.evaluation, Evaluation) else ()
-    return (*own, *_draw_communication(run.measurements), *calibrated)
+    return (*own, *_draw_communication(run.measurements), *calibrated, *_draw_logged(run))
 
 
 def _draw_quality(run: Run) -> Iterator[Figure]:
@@ -73,6 +74,15 @@ def _draw_epsilon(run: Run) -> Iterator[Figure]:
         steps, values = zip(*found, strict=True)
         curve = _Curve(steps, values, "ε spent", numbers.format_epsilon(values[-1]), BLUE, from_zero=True)
         yield _draw_curve(run, "epsilon", "Privacy loss", curve)
+
+
+def _draw_logged(run: Run) -> Iterator[Figure]:
+    """Yield a figure for each of the first values that a user's program logged, in the order of their names."""
+    names = sorted({name for m in run.measurements for name in m.logged})
+    for number, name in enumerate(names[:_MOST_LOGGED], start=1):
+        steps, values = zip(*((m.step, m.logged[name]) for m in run.measurements if name in m.logged), strict=True)
+        curve = _Curve(steps, values, name, numbers.format_measurement(values[-1]), ORANGE)
+        yield _draw_curve(run, f"logged-{number}", name, curve, f"{curve.last} after step {steps[-1]:,}.")
 
 
 def _draw_curve(run: Run, name: str, title: str, curve: _Curve, caption: str = "") -> Figure:
@@ -166,12 +176,9 @@ def _draw_accountants(claimed: StoredGuarantee | None) -> Iterator[Figure]:
     if left_out:
         caption += f" The much larger values of {' and '.join(left_out)} composition are in the table."
     yield Figure(
-        "accountants",
-        "ε of this run by accountant",
-        render("accountants", drawing, (PANEL, 0.55 + 0.46 * len(bars))),
-        f"Bar chart of ε by accountant: {', '.join(shown)}.",
-        caption,
-    )
+        "accountants", "ε of this run by accountant", render("accountants", drawing, (PANEL, 0.55 + 0.46 * len(bars))),
+        f"Bar chart of ε by accountant: {', '.join(shown)}.", caption,
+    )  # fmt: skip
 
 
 def _draw_communication(measurements: Sequence[Measurement]) -> Iterator[Figure]:
@@ -199,12 +206,9 @@ def _draw_communication(measurements: Sequence[Measurement]) -> Iterator[Figure]
     shown = f"{values[-1]:.4g} after {numbers.format_bytes(sent[-1])}"
     caption = "Dashed: the same results if updates were sent whole." if sparse else ""
     yield Figure(
-        "communication",
-        "Test result by bytes",
-        render("communication", drawing, (PANEL, _HEIGHT)),
-        f"Line chart of the test result against the bytes that clients sent and received; {axis} is {shown}.",
-        caption,
-    )
+        "communication", "Test result by bytes", render("communication", drawing, (PANEL, _HEIGHT)),
+        f"Line chart of the test result against the bytes that clients sent and received; {axis} is {shown}.", caption,
+    )  # fmt: skip
 
 
 def _draw_calibration(evaluation: Evaluation) -> Iterator[Figure]:
