@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_numpy_generator
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_generators
 
 
 def drawn():
@@ -116,11 +116,14 @@ def test_torch_and_numpy_do_not_draw_the_same():
     assert of_torch != of_numpy
 
 
-@pytest.mark.parametrize("draw", [np.random.rand, np.random.randn, lambda: np.random.permutation(3), lambda: np.random.seed(3)])
-def test_a_draw_from_numpys_generator_is_noticed(draw):
+OF_NUMPY = [np.random.rand, np.random.randn, lambda: np.random.permutation(3), lambda: np.random.seed(3)]
+
+
+@pytest.mark.parametrize("draw", [*OF_NUMPY, random.random, lambda: random.gauss(0, 1), lambda: random.seed(3)])
+def test_a_draw_from_a_global_generator_is_noticed(draw):
     with preserve_generators():
         for used in (False, True):
-            has_advanced = watch_numpy_generator()
+            has_advanced = watch_generators()
             if used:
                 draw()
             assert has_advanced() == used

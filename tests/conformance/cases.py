@@ -191,6 +191,12 @@ LINEAR = [
     Case("linear, few positions", lambda: nn.Linear(14, 9), numbers(2, 14)),
     Case("linear, few positions, no bias", lambda: nn.Linear(14, 9, bias=False), numbers(2, 14)),
     Case("linear, one position", lambda: nn.Linear(14, 9), numbers(1, 14)),
+    Case("linear, output written to", lambda: With(
+        lambda m, x: F.linear(torch.tanh_(m.a(x)), m.b.weight)[:, 1:].mul_(2) + m.a(x)[:, :4],
+        a=nn.Linear(7, 6), b=nn.Linear(6, 5)), numbers(7)),
+    Case("linear, mapped over rows", lambda: With(
+        lambda m, x: torch.vmap(lambda row, weight: weight @ m.a(row), (0, None), 1)(x, m.b.weight).t(),
+        a=nn.Linear(7, 6), b=nn.Linear(6, 5)), numbers(7)),
     Case("linear, many positions", lambda: nn.Linear(4, 3), numbers(11, 4)),
     Case("linear, many positions, no bias", lambda: nn.Linear(4, 3, bias=False), numbers(11, 4)),
     Case("linear on 4-D, few positions", lambda: nn.Linear(14, 9), numbers(2, 1, 14)),

@@ -290,7 +290,7 @@ class Transformed(Probe):
     """Uses its parameter in a way that no rule follows on a whole physical batch: in a transformation of its own."""
 
     def forward(self, x):
-        return torch.func.vmap(lambda row: (row * self.w).sum())(x)
+        return torch.func.vmap(torch.mul, (1, 0), 1)(x, self.w).sum(1)
 
 
 def test_a_method_that_is_asked_for_is_used_or_refused():

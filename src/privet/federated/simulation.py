@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import TensorDataset
 
 from privet._utils.own_code import is_own_code
-from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_numpy_generator
+from privet._utils.randomness import Seeds, preserve_generators, seed_generators, watch_generators
 from privet.clipping.clipped_sum import ClippedSum
 from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, count
 from privet.federated.local_training import LocalSteps, train_locally
@@ -177,7 +176,7 @@ class Simulation:
 
     def _together(self, parameters: Mapping[str, Tensor], clients: _Clients, seed: int) -> _Trained:
         seed_generators(seed)
-        python, has_numpy_advanced = random.getstate(), watch_numpy_generator()
+        have_advanced = watch_generators()
         start = _copy(parameters)
 
         def train(content: Any, mask: Tensor) -> _Trained:
@@ -191,7 +190,7 @@ class Simulation:
             SharedCalls(self._guard, None, len(clients[1])),
         ):
             found: _Trained = vmap(train, randomness="different")(*clients)
-        if has_numpy_advanced() or random.getstate() != python:
+        if have_advanced():
             raise UntraceableError("random numbers are drawn from a generator that clients would share")
         return found
 

@@ -153,12 +153,12 @@ class Engine:
         computed again in halves. A single one is computed in the loop; if it fails there too, it contributes zero. It must not
         send the others through the loop, in which norms are rounded otherwise.
         """
-        waiting = [(torch.arange(examples.count, device="cpu"), False)]
+        waiting: list[tuple[Tensor | None, bool]] = [(None, False)]
         while waiting:
             rows, alone = waiting.pop()
             engine = replace(self, method="loop") if alone else self
-            for index, whole in engine.tapes(examples if len(rows) == examples.count else examples.select(rows), past):
-                chosen = rows[index]
+            for index, whole in engine.tapes(examples if rows is None else examples.select(rows), past):
+                chosen = index if rows is None else rows[index]
                 try:
                     parts = clipper.clip(chosen, whole if average is None else average(whole, chosen))
                 except USER_ERRORS as error:

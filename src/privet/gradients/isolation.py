@@ -59,7 +59,7 @@ _CONSTANT = {
     types.MemberDescriptorType, types.GetSetDescriptorType, types.CodeType,
 }  # fmt: skip
 _TABLES = {"_parameters", "_buffers", "_modules"}
-_first, _values = operator.itemgetter(0), operator.methodcaller("values")
+_first = operator.itemgetter(0)
 _version = operator.attrgetter("_version")
 _asks_gradient = operator.attrgetter("requires_grad")
 _Saved = tuple[Callable[[], bool], Callable[[], None]]  # returns whether an object is as it was; restores it
@@ -98,7 +98,6 @@ class Snapshot:
         self.kept: list[Tensor] = []
         self._replaced: list[tuple[dict[str, Any], str, Tensor]] = []  # by copies, in a pass
         self._containers: list[Any] = []
-        self._tables: list[Any] = []  # those of the containers that are dictionaries
         self._empty: list[Any] = []
         self._classes: dict[int, type] = {}
         self._names: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of each file: its globals, and those that are used
@@ -118,7 +117,11 @@ class Snapshot:
         self._attributes = list(map(dict, self._views))
         self._lookups = [(table.get, names, repeat(MISSING)) for table, names in self._names.values()]
         self._asked = list(map(_asks_gradient, self.parameters))
-        self._lengths, self._items = list(map(len, (*self._containers, *self._views))), list(self._iterate())
+        self._sized = (*self._containers, *self._views)
+        filled = list(filter(len, self._containers))  # an empty one that stays so has the same length
+        tables = [each for each in filled if isinstance(each, dict)]
+        self._bound = (*filled, *map(dict.values, tables), *(each.values() for each in self._views))
+        self._lengths, self._items = list(map(len, self._sized)), list(self._iterate())
         self._numbers, self._versions = [x.detach().clone() for x in self._tensors], list(map(_version, self._tensors))
         self._frozen.sort(key=lambda x: x.base is not None)  # a view is writeable only if its owner is
 
@@ -161,8 +164,6 @@ class Snapshot:
 
     def _save_container(self, container: Any, depth: int) -> None:
         self._containers.append(container)
-        if isinstance(container, dict):
-            self._tables.append(container)
         if len(container) <= _ITEMS:
             self._follow(container.values() if isinstance(container, dict) else container, depth - 1)
 
@@ -175,7 +176,6 @@ class Snapshot:
         self.modules.append(module)
         tables = [own, *(own[name] for name in _TABLES)]
         self._containers += tables
-        self._tables += tables
         for parameter in filter(lambda x: x is not None, own["_parameters"].values()):
             self.parameters.append(parameter)
             if attributes := vars(parameter):  # weights in 8 bits hand theirs over in the first call
@@ -225,9 +225,7 @@ class Snapshot:
     def _iterate(self) -> Iterator[Any]:
         """Iterate in C over all that is bound, twice per pass: the same objects as long as nothing has changed."""
         return chain(
-            chain.from_iterable(self._containers),
-            chain.from_iterable(map(_values, self._tables)),
-            chain.from_iterable(map(_values, self._views)),
+            chain.from_iterable(self._bound),
             chain.from_iterable(starmap(map, self._lookups)),
             map(read_cell, map(_first, self._cells)),
             map(_asks_gradient, self.parameters),
@@ -236,7 +234,7 @@ class Snapshot:
     def is_current(self) -> bool:
         """Return whether everything is as it was when it was found."""
         return (
-            list(map(len, (*self._containers, *self._views))) == self._lengths
+            list(map(len, self._sized)) == self._lengths
             and all(map(operator.is_, self._iterate(), self._items))
             and not any(self._empty)
             and list(map(_version, self._tensors)) == self._versions

@@ -56,7 +56,6 @@ class Averages:
         return average
 
     def _update(self, gradients: Mapping[str, Tensor], where: Tensor) -> dict[str, PerExampleGrad]:
-        """Return the next averages of these examples; store those that are finite."""
         weight = torch.where(self._begun[where], self._decay, 1.0)
         finite = torch.ones_like(self._begun[where])
         found: dict[str, Tensor] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 import warnings
 from collections.abc import Hashable, Sequence
@@ -62,6 +63,7 @@ class Preflight:
     loss_fn: LossFunction
     rows: ExampleReader
     method: str
+    largest: int  # examples that go through the model at once
     probe_batch: Any = None
     spec: Any = None
     workers: int = 0
@@ -80,11 +82,12 @@ class Preflight:
             self._refuse_what_workers_cannot_send(found)
             self._inputs = [[examples.to(device) for examples in groups] for groups in found]
         public = self.probe_batch is not None
+        usual = min(self.largest, math.ceil(self.plan.sampling.expected_batch_size(self.plan.examples)))
         if self._made:
             what = MADE_UP if self.spec is None else "an example made up like spec"
-            chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, what, self.method)
+            chosen = probe_first_suitable(self.model, self.loss_fn, self._inputs, what, self.method, usual)
         else:
-            chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method)
+            chosen = probe(self.model, self.loss_fn, self._inputs[0], public=public, method=self.method, usual=usual)
         for rows, joined in self._joined:
             refuse_mixed_losses(Program(self.model, self.loss_fn, trainable(self.model)), rows, joined)
         if len(self._inputs[0]) > 1 and not isinstance(self.rows.collate, Padded):

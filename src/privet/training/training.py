@@ -163,8 +163,8 @@ class Training(Loop):
         self._averages = Averages.of(plan.momentum, plan.examples, self._parameters)
         self._preflight: Preflight | None = None
         if reading.probe:
-            public = reading.probe_batch, reading.spec
-            self._preflight = Preflight(plan, parts.model, parts.loss_fn, self._rows, method, *public, reading.workers)
+            public = reading.probe_batch, reading.spec, reading.workers
+            self._preflight = Preflight(plan, parts.model, parts.loss_fn, self._rows, method, self._largest, *public)
             method = self._preflight.check()
         seeds = make_seed_source(self._seeds.words)
         self._engine = Engine(parts.model, parts.loss_fn, self._parameters, method, seeds=seeds, skip_errors=True)

@@ -9,6 +9,7 @@ from privet.gradients.core import norms
 from privet.gradients.core.norms import (
     _FEW,
     _PIECE,
+    _ROOM,
     _TOGETHER,
     blocks,
     factor_norms,
@@ -81,12 +82,19 @@ def test_squared_norms_of_products_add_up_to_the_same_total_when_small_ones_are_
     assert len(found) <= len(products) - len(small) + together
 
 
+def test_a_gradient_that_is_also_a_factor_counts_as_both_and_another_of_the_same_memory_as_itself():
+    a, g = torch.tensor([[3.0], [1.0]]), torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+    both = [[a, g[:, None]], [g], [g], [g[:, :1]], [a, a]]
+    (found,) = sum_product_norms(both)
+    assert found.tolist() == [9 * 5 + 5 + 5 + 1 + 81, 1 + 1 + 1 + 0 + 1]
+
+
 def test_together_no_more_is_measured_than_is_few(monkeypatch):
     seen = []
     monkeypatch.setattr(norms, "_measure_few", lambda products: seen.append(products) or torch.zeros(2))
-    sum_product_norms([[torch.ones(2, _FEW // 8), torch.ones(2, 1)] for _ in range(9)] + [[torch.ones(2, 1)]] * 40)
-    assert sum(map(len, seen)) == 49
-    assert all(sum(x.numel() for product in products for x in product) <= _FEW for products in seen)
+    sum_product_norms([[torch.ones(2, _PIECE), torch.ones(2, 1)] for _ in range(20)] + [[torch.ones(2, 1)]] * 40)
+    assert sum(map(len, seen)) == 60
+    assert all(sum(x.numel() for product in products for x in product) <= _ROOM for products in seen)
     assert max(map(len, seen)) == _TOGETHER
 
 

@@ -67,6 +67,17 @@ def test_examples_may_be_written_into_what_was_a_constant():
     assert_agrees(model, lambda m, x: m(x), x)
 
 
+def test_an_input_of_a_linear_map_that_is_written_to_afterwards_is_noticed():
+    def forward(m, x):
+        h = torch.tanh(x)
+        y = m.a(h)
+        h.mul_(2)
+        return y
+
+    with pytest.raises(UntraceableError, match="written to after"):
+        record(cases.With(forward, a=nn.Linear(6, 4)), cases.energy, (torch.randn(4, 6),))
+
+
 def test_draws_from_global_generators_are_noticed():
     def loss(m, x):
         return (m(x) * random.random()).sum(1)

@@ -256,7 +256,6 @@ def _add_lookups(one: Tensor, other: Tensor) -> Tensor:
 
 
 def _merge_views(grads: Sequence[DerivedGrad]) -> PerExampleGrad:
-    """Merge the gradients of one view of a parameter."""
     return DerivedGrad(sum_grads([grad.inner for grad in grads]), grads[0].derivation, grads[0].precision)
 
 
@@ -285,7 +284,6 @@ def _flatten(grads: Iterable[PerExampleGrad]) -> Iterator[PerExampleGrad]:
 
 
 def _merge_same_kind(grads: Iterable[PerExampleGrad]) -> list[PerExampleGrad]:
-    """Return the gradients, with those that can be merged within their kind merged."""
     found: dict[Hashable, list[PerExampleGrad]] = {}
     for grad in _flatten(grads):
         key = (type(grad), _MERGERS[type(grad)][0](grad)) if type(grad) in _MERGERS else object()
@@ -355,7 +353,6 @@ class GroupedGrad(WrappedGrad):
 
 
 def _sum_rows(rows: Tensor, size: int) -> Tensor:
-    """Return the sums over the rows of each unit, (B·size, …) → (B, …)."""
     return rows.reshape(-1, size, *rows.shape[1:]).sum(1)
 
 

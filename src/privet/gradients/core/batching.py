@@ -70,7 +70,10 @@ def is_differentiable(x: Tensor) -> bool:
 def check_not_nested(token: Tensor) -> None:
     """Refuse to follow parameters inside a transformation that the model applies during the pass."""
     if _functorch.maybe_get_level(token) != _functorch.maybe_current_level():
-        raise NestedTransformError("a parameter is used inside another torch.func transformation")
+        raise NestedTransformError(
+            "a parameter is used inside a torch.func transformation of the program's own, whose dimension could be taken for the "
+            "examples; call the layer on the whole tensor (torch.vmap over rows of one example each is followed)"
+        )
 
 
 def run_on_physical_batch(token: Tensor, call: Callable[..., Any], tensors: Sequence[Tensor]) -> Any:
@@ -123,5 +126,4 @@ def vectorise(call: Callable[..., Tensor], token: Tensor, leaves: Sequence[Any],
 
 @functools.cache
 def _prepare_vmap() -> None:
-    """Trigger the lazy imports of the first vmap in a process."""
     torch.func.vmap(torch.sin)(torch.zeros(1, device="cpu"))

@@ -309,7 +309,6 @@ def split_rows(batch: Any) -> list[Any] | None:
 
 
 def _lists_examples(part: list[Any], first: Tensor) -> bool:
-    """Return whether a list has one entry per example; the batch size is the length of the batch's first tensor."""
     count, tensors = len(first), [leaf for leaf in pytree.tree_leaves(part) if isinstance(leaf, Tensor)]
     if len(part) != count or not tensors or any(leaf is first for leaf in tensors):
         return False

@@ -15,8 +15,9 @@ from torch import Tensor
 # float32 vector norms lose up to 1 % over rows of 10⁸ numbers; over pieces of this length they are exact to 1e-7. Shorter rows
 # are measured in float64. How, must never depend on the number of rows: another example would change the norms of all.
 _PIECE = 1024
-# Most numbers that are measured together, as further calls would take longer than to copy them.
-_FEW = 1 << 13
+# Most numbers of a product that is measured together with others, as further calls would take longer than to copy them, and of
+# all of these.
+_FEW, _ROOM = 1 << 14, 1 << 15
 _LARGEST_SQUARE = torch.finfo(torch.float32).max
 # Most numbers that are converted to float64 to measure them, and the shortest row for which float32 would do as well: what its
 # squares lose to underflow is less than their rounding.
@@ -111,7 +112,6 @@ def _precise_norms(x: Tensor) -> Tensor:
 
 
 def _squares(x: Tensor) -> Tensor:
-    """Return the squared norms over the last dimension, computed in the tensor's precision, as float64."""
     norms: Tensor = torch.linalg.vector_norm(x, dim=-1)
     return norms.double().square_()
 
@@ -144,7 +144,7 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
     """
     found: list[Tensor] = []
     waiting: list[Sequence[Tensor]] = []
-    room = _FEW
+    room = _ROOM
     for factors in products:
         numbers, short = 0, True
         for x in factors:
@@ -155,7 +155,7 @@ def sum_product_norms(products: Iterable[Sequence[Tensor]]) -> list[Tensor]:
             continue
         if waiting and (numbers > room or len(waiting) == _TOGETHER):
             found.append(_measure_few(waiting))
-            waiting, room = [], _FEW
+            waiting, room = [], _ROOM
         waiting.append(factors)
         room -= numbers
     return [*found, _measure_few(waiting)] if waiting else found
@@ -169,17 +169,16 @@ def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
     """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few float32 numbers, in float64, in which no square underflows."""
     if len(products) == 1:
         return _measure(products[0])
-    left: list[Tensor] = []
-    right: list[Tensor] = []
-    single: list[Tensor] = []
-    for factors in products:
-        for x, side in zip(factors, (left, right) if len(factors) == 2 else (single,), strict=True):
-            side.append(x if x.dim() == 2 else x.flatten(1) if x.dim() > 2 else x[:, None])
-    columns = [*left, *right, *single]
+    pairs = [factors for factors in products if len(factors) == 2]
+    places = {_memory(g): place for place, (_, g) in enumerate(pairs)}
+    rest = [(x, places.get(_memory(x))) for x, *others in products if not others]
+    again = tuple([place for _, place in rest if place is not None])  # ‖x‖² of a bias is ‖g‖² of its weight
+    single = [x for x, place in rest if place is None]
+    columns = list(map(as_matrix, (*[a for a, _ in pairs], *[g for _, g in pairs], *single)))
     joined = torch.cat(columns, 1)
-    if not left:
+    if not pairs:
         return _precise_norms(joined).square_()
-    choice, one = _choose_columns(tuple([x.shape[1] for x in columns]), len(left), joined.device)
+    choice, one = _choose_columns(tuple([x.shape[1] for x in columns]), len(pairs), again, joined.device)
     squares = torch.addmm(one, joined.double().square_(), choice)
     squares.masked_fill_(squares >= _LARGEST_SQUARE, torch.nan)
     of_a, of_g = squares.chunk(2, dim=1)
@@ -187,12 +186,17 @@ def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
 
 
 @functools.lru_cache(maxsize=32)
-def _choose_columns(lengths: tuple[int, ...], pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return a matrix and a row: squares times the one plus the other are ‖a‖² for each pair, 1, ‖g‖² for each, Σ‖x‖²."""
+def _choose_columns(lengths: tuple[int, ...], pairs: int, again: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return a matrix and a row: squares times the one plus the other are ‖a‖² + [again] and 1, ‖g‖² for each pair and Σ‖x‖²."""
     of = [*range(pairs), *range(pairs + 1, 2 * pairs + 1), *[2 * pairs + 1] * (len(lengths) - 2 * pairs)]
     columns = torch.eye(2 * pairs + 2, dtype=torch.float64, device="cpu")
     choice = columns[of].repeat_interleave(torch.tensor(lengths, device="cpu"), dim=0)
-    return choice.to(device), columns[pairs].to(device)
+    return choice.to(device), columns[[pairs, *again]].sum(0).to(device)
+
+
+def _memory(x: Tensor) -> object:
+    """Return a key that tensors share if they are the same numbers in the same memory."""
+    return (x.data_ptr(), x.numel(), x.dtype) if x.numel() and x.is_contiguous() else object()
 
 
 @functools.cache

@@ -13,8 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch._functorch.vmap
 import torch.utils.checkpoint
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from privet.gradients.core.recorder import UntraceableError
@@ -122,8 +124,6 @@ def _watch_script(plain: Any) -> Any:
 
 
 def _refuse(check: Callable[..., None]) -> Callable[[Any], Any]:
-    """Return what wraps a function so that its arguments are checked first, during a pass."""
-
     def wrap(plain: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
             if _running:
@@ -149,6 +149,21 @@ def _watch_functions(plain: Any) -> Any:
             if hasattr(mode, "call_function"):
                 return mode.call_function(function, args)
         raise UntraceableError(f"the autograd function {function.__name__} is called where examples share a pass")
+
+    return call
+
+
+def _watch_vmap(plain: Any) -> Any:
+    """Return what calls a function of one row directly, where a program maps it over rows: an example is a batch of one row."""
+
+    def call(function: Any, in_dims: Any, out_dims: Any, randomness: str, chunk_size: Any, *args: Any, **options: Any) -> Any:
+        in_pass = any(hasattr(mode, "call_function") for mode in _get_current_function_mode_stack())
+        if in_pass and isinstance(out_dims, int):
+            rows, dims, leaves, tree = torch._functorch.vmap._process_batched_inputs(in_dims, args, function)
+            if rows == 1:
+                own = [x if dim is None else x.select(dim, 0) for x, dim in zip(leaves, dims, strict=True)]
+                return pytree.tree_map(lambda x: x.unsqueeze(out_dims), function(*pytree.tree_unflatten(own, tree), **options))
+        return plain(function, in_dims, out_dims, randomness, chunk_size, *args, **options)
 
     return call
 
@@ -189,6 +204,7 @@ _WATCHED: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (torch._C._autograd, "_push_saved_tensors_default_hooks", _refuse(_refuse_user_hooks)),
     (TorchDispatchMode, "__enter__", _refuse(_refuse_user_modes)),
     (torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", _watch_parts),
+    (torch._functorch.apis, "vmap_impl", _watch_vmap),
     (torch.jit.ScriptFunction, "__call__", _watch_script),
     (torch._C.ScriptMethod, "__call__", _watch_script),
 )

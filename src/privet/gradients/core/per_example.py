@@ -62,8 +62,6 @@ class PerExampleGrad(ABC):
         return self._map(lambda x: x, lambda grad: grad.scale(factor))
 
     def _map(self, of_tensor: Callable[[Tensor], Tensor], of_grad: Callable[[PerExampleGrad], PerExampleGrad]) -> Self:
-        """Return a copy with a function applied to the tensors, and another to the gradients, in all fields."""
-
         def convert(value: Any) -> Any:
             if isinstance(value, Tensor):
                 return of_tensor(value)

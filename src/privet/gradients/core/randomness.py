@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from privet._utils.randomness import Words, torch_generators, watch_numpy_generator
+from privet._utils.randomness import Words, torch_generators, watch_generators
 from privet.gradients.core.batching import run_on_physical_batch
 
 # (number of examples, generator) → their random numbers, (number, …)
@@ -47,8 +46,6 @@ def make_seed_source(words: Words) -> SeedSource:
 
 @dataclass
 class _Segment:
-    """Consecutive draws from one generator."""
-
     seed: int
     examples: int  # that each call draws for
     rows: Tensor | None = None  # positions of those that are in this pass; None for all
@@ -169,14 +166,13 @@ class GeneratorWatch:
     """Detects draws from the global generators; use it inside `preserve_generators`."""
 
     def __init__(self) -> None:
-        self._torch = list(map(_read_state, torch_generators()))
-        self._python, self._has_numpy_advanced = random.getstate(), watch_numpy_generator()
+        self._torch, self._have_others_advanced = _read_states(), watch_generators()
 
     def has_advanced(self) -> bool:
         """Return whether a global generator has been drawn from since."""
-        states = list(map(_read_state, torch_generators()))  # a device that came into use added one
-        drawn = len(states) != len(self._torch) or not all(map(torch.equal, states, self._torch))
-        return drawn or random.getstate() != self._python or self._has_numpy_advanced()
+        return _read_states() != self._torch or self._have_others_advanced()
 
 
-_read_state = torch.Generator.get_state
+def _read_states() -> list[bytes]:
+    """Return the states of torch's generators, as bytes, which are compared faster; a device that comes into use adds one."""
+    return [generator.get_state().numpy().tobytes() for generator in torch_generators()]

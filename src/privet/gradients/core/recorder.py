@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
 from privet.gradients.core.batching import SEQUENCES, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation
 from privet.gradients.core.handlers import Handler
-from privet.gradients.core.losses import begin_graph, is_older, iter_nodes
+from privet.gradients.core.losses import backpropagate, begin_graph, is_older, iter_nodes
 from privet.gradients.core.per_example import DenseGrad, PerExampleGrad
 from privet.gradients.core.randomness import Draws
 
@@ -66,6 +67,7 @@ class Recorder:
         self._names = dict(zip(map(id, parameters.values()), parameters, strict=True))
         self._unfollowed: dict[int, tuple[Tensor, int]] = {}
         self._physical: frozenset[int] = frozenset()  # ids of the physical tensors that a rule was given, while it runs
+        self._observed: list[_Observed] = []
         self.anchor = _anchor(next(iter(parameters.values())).device)
 
     def follows(self, tensor: object) -> bool:
@@ -167,6 +169,7 @@ class Recorder:
         self.token, self.foreign = None, []
         self.leaves.clear()
         self._unfollowed.clear()
+        self._observed.clear()
 
     def apply(self, function: type[torch.autograd.Function], *arguments: Any) -> Any:
         """Apply an autograd function of a rule, below vmap, to the anchor and to these arguments.
@@ -194,6 +197,37 @@ class Recorder:
         plain = [p.detach() if id(p) in self.leaves else p for p in parameters]  # type: ignore[union-attr]
         base: Any = _Map if _is_transformed() else super(torch.autograd.Function, _Map)  # as in `apply`
         return base.apply(self.anchor, x, compute, pull_back, record, *plain)  # type: ignore[no-any-return]
+
+    def observe(
+        self, x: Tensor, parameters: Sequence[Tensor | None], compute: Callable[..., Tensor], record: Callable[..., None]
+    ) -> Tensor:
+        """Apply a function as `map` does, with torch's own backward pass, which is faster; record after it.
+
+        For a `record` that keeps x and the gradient of the output anyway: until then, both stay in memory. The output must not
+        be a view: if the user's code writes to a view, its node leaves the graph.
+        """
+        y = compute(x if x.requires_grad else x.detach().requires_grad_(), *self.detach(*parameters))
+        assert not y._is_view()
+        self._observed.append(_Observed(GradientEdge(y.grad_fn, y.output_nr), x.detach(), x._version, record))
+        return y
+
+    def backpropagate(self, losses: Tensor) -> None:
+        """Compute the gradients of the sum of the losses, and record them.
+
+        Raises:
+            UntraceableError: autograd itself finds a gradient for a parameter, so some use of it was missed; or an input of an
+                observed function was written to.
+        """
+        names, edges = list(self.parameters), [each.edge for each in self._observed]
+        _, *found = backpropagate(losses, [self.anchor, *self.parameters.values(), *edges])
+        if missed := [name for name, one in zip(names, found, strict=False) if one is not None]:
+            raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
+        for use, gradient in zip(self._observed, found[len(names) :], strict=True):
+            if gradient is not None:
+                if use.x._version != use.version:
+                    raise UntraceableError("a tensor is written to after it was an input of a layer")
+                use.record(use.x, gradient)
+        self._observed.clear()
 
     def dropout(self, x: Tensor, p: float) -> Tensor:
         """Apply dropout to rows (B·n, …), with independent draws for each example, below vmap."""
@@ -243,7 +277,6 @@ class Recorder:
         return self.physical_copy(x) if self.follows(x) else x.expand(self.examples, *x.shape)
 
     def _sources(self, tensor: Tensor) -> tuple[list[str], list[Tensor]]:
-        """Return the names of the parameters that a tensor was computed from, and other tensors that require a gradient."""
         if tensor.grad_fn is None:
             return [], [tensor]
         names: dict[str, None] = {}
@@ -270,6 +303,13 @@ class Recorder:
             raise UntraceableError("a tensor was computed from parameters before the pass")
 
 
+class _Observed(NamedTuple):
+    edge: GradientEdge  # of the output
+    x: Tensor
+    version: int  # of x
+    record: Callable[..., None]
+
+
 class _Map(torch.autograd.Function):
     """A function of x and of detached parameters; the backward pass returns the gradient of x only, and records the factors."""
 
@@ -289,8 +329,6 @@ class _Map(torch.autograd.Function):
 
 
 class _Copy(torch.autograd.Function):
-    """One copy of a parameter per example; the gradients of the copies are recorded."""
-
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, parameter: Tensor, examples: int, record: Any) -> Tensor:
         ctx.record = record
@@ -317,13 +355,11 @@ def _to_physical(arguments: Iterable[Any], own: Mapping[int, Tensor]) -> list[An
 
 
 def _is_cast(tensor: Tensor) -> bool:
-    """Return whether a tensor is a parameter cast to another precision."""
     node: Any = tensor.grad_fn
     return node.name() == "ToCopyBackward0" and hasattr(node.next_functions[0][0], "variable")
 
 
 def _is_same_view(leaf: Leaf, derivations: Mapping[str, Derivation]) -> bool:
-    """Return whether a leaf views the same entries of the same parameter in the same order."""
     if leaf.derivations.keys() != derivations.keys() or len(derivations) != 1:
         return False
     one, other = (next(iter(each.values())) for each in (leaf.derivations, derivations))

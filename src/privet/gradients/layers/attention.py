@@ -45,21 +45,18 @@ def scaled_dot_product_attention(
 
 
 def _linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the linear map, followed if one of its parameters is."""
     if recorder.follows(weight) or recorder.follows(bias):
         return follow_linear(recorder, x, weight, bias, transposed=False)
     return F.linear(x, weight, bias)
 
 
 def _slice(recorder: Recorder, parameter: Tensor, start: int, stop: int) -> Tensor:
-    """Return a range of rows of a parameter, followed if the parameter is."""
     return recorder.view(parameter, parameter[start:stop])
 
 
 def _project(
     recorder: Recorder, query: Tensor, key: Tensor, value: Tensor, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Return the three projections by one packed matrix, with as few products as the inputs allow."""
     width = query.shape[-1]
     if query is key and key is value:
         return _linear(recorder, query, weight, bias).chunk(3, -1)

@@ -159,7 +159,6 @@ for _function in (getattr(place, name, None) for place, name in ((torch, "_group
 
 
 def _choose_grad(grad: GroupedLinearGrad) -> PerExampleGrad:
-    """Return the factors, or the materialised gradients where those are smaller."""
     factors = grad.inputs[:1].numel() + grad.gradients[:1].numel()
     if grad.numel_per_example <= KEEP * factors:
         return DenseGrad(grad.materialize())

@@ -24,7 +24,6 @@ _VALUES = [getattr(Tensor, name) for name in _TO_PYTHON]
 
 def _value_rule(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(recorder: Recorder, *arguments: Any, **options: Any) -> Any:
-        """Return the Python value, which must be the same for all examples."""
         agreed = [agree(recorder.token, x) if is_batched(x) else x for x in arguments]
         return function(*agreed, **{k: agree(recorder.token, x) if is_batched(x) else x for k, x in options.items()})
 
@@ -116,7 +115,6 @@ def where(recorder: Recorder, condition: Tensor, *others: Any, **options: Any) -
 
 
 def _coordinates(recorder: Recorder, mask: Tensor) -> tuple[Tensor, ...]:
-    """Return the indices of the non-zero entries by dimension; a number counts as a vector of one."""
     return tuple(nonzero_indices(recorder, mask if mask.dim() else mask[None]).unbind(1))
 
 

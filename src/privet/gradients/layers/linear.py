@@ -128,13 +128,12 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
     def record(inputs: Tensor, grad: Tensor) -> None:
         if not positions:  # no example has a gradient
             return
-        single = recorder.promote(grad, weight)
-        g = single.reshape(recorder.examples, positions, grad.shape[-1])
+        g = recorder.promote(grad, weight).reshape(recorder.examples, positions, grad.shape[-1])
         if recorder.follows(weight):
             a = recorder.promote(inputs.reshape(recorder.examples, positions, inputs.shape[-1]), weight)
             recorder.add(weight, choose_grad(g, a) if transposed else choose_grad(a, g))
         if recorder.follows(bias):
-            recorder.add(bias, DenseGrad(single if positions == 1 else g.sum(1)))
+            recorder.add(bias, DenseGrad(g.squeeze(1) if positions == 1 else g.sum(1)))
 
     def compute(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         # As rows in here, x has no view in the graph.
@@ -145,7 +144,11 @@ def follow_linear(recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | 
         weight = weight.to(grad.dtype)
         return (grad @ (weight.t() if transposed else weight)).view(x.shape)
 
-    result = recorder.map(x, (weight, bias), compute, pull_back, record)
+    # Nothing else may keep tensors that hooks save, such as those of checkpoints.
+    if positions == 1 and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+        result = recorder.observe(x, (weight, bias), compute, record)
+    else:
+        result = recorder.map(x, (weight, bias), compute, pull_back, record)
     return result if x.dim() == 2 else result.view(*x.shape[:-1], result.shape[-1])
 
 

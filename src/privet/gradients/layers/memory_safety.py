@@ -66,7 +66,6 @@ def _ctc_loss(
 
 
 def _check_range(indices: Tensor, size: int) -> None:
-    """Raise torch's IndexError unless all are in [0, size), also inside vmap."""
     torch.zeros(size, device=indices.device).index_select(0, indices.flatten().long())
 
 

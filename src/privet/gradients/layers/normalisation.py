@@ -30,8 +30,6 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 @dataclass(frozen=True, eq=False)
 class _Affine:
-    """The scale and shift that follow a normalisation."""
-
     recorder: Recorder
     weight: Tensor | None
     bias: Tensor | None
@@ -81,14 +79,11 @@ def _flatten_channels(recorder: Recorder, x: Tensor, weight: Tensor | None, bias
 
 
 def _unflatten_rows(rows: Tensor, input: Tensor) -> Tensor:
-    """Return rows (R, …) by example, (B, n, …)."""
     found: Tensor = rows.unflatten(0, input.shape[:2])
     return found
 
 
 class _LayerNorm(torch.autograd.Function):
-    """torch's layer norm; the backward pass records the affine parameters."""
-
     @staticmethod
     def forward(
         ctx: Any,

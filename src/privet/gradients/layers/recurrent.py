@@ -175,8 +175,6 @@ def _stack_steps(steps: dict[int, Tensor]) -> Tensor:
 
 
 class _Run(torch.autograd.Function):
-    """A layer whose backward pass returns the gradients of input and initial states only, and records the factors."""
-
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, layer: Layer, record: Any, x: Tensor, *states: Tensor) -> Any:
         ctx.layer, ctx.record = layer, record
@@ -198,8 +196,6 @@ class _Run(torch.autograd.Function):
 def _run(
     recorder: Recorder, cell: Cell, weights: RecurrentWeights, backwards: bool, x: Tensor, states: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Return the outputs (T, R, H) of one layer in one direction, and its final states."""
-
     def by_example(rows: Tensor) -> Tensor:
         """Return (T, R, ·) by example, with all steps of its rows as positions, (B, n·T, ·)."""
         found = rows.transpose(0, 1)
@@ -229,7 +225,6 @@ def _network(
     recorder: Recorder, cell: Cell, x: Tensor, initial: States, params: Sequence[Tensor], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the outputs (T, R, directions·H) of all layers, and the final states."""
     directions, count = 1 + bidirectional, 4 if has_biases else 2
     final = []
     for layer in range(num_layers):
@@ -296,7 +291,6 @@ def _follow_cell(name: str) -> Callable[..., Any]:
         b_ih: Tensor | None = None,
         b_hh: Tensor | None = None,
     ) -> Any:
-        """Follow one step of an input (B, n, d)."""
         weights = RecurrentWeights(w_ih, w_hh, b_ih, b_hh)
         if not recorder.is_shared(*weights):
             raise UntraceableError("a recurrent cell has per-example weights")

@@ -35,12 +35,10 @@ def mask_grad(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
 
 
 def _fits(grad: PerExampleGrad, mask: Mask) -> bool:
-    """Return whether the kept entries are few enough to be stored."""
     return len(mask.places) <= KEEP * _count_held(grad)
 
 
 def _count_held(grad: Any) -> int:
-    """Return how many numbers per-example gradients hold for each example."""
     total = 0
     for held in (getattr(grad, each.name) for each in fields(grad)):
         for part in held if isinstance(held, tuple) else (held,):
@@ -59,7 +57,6 @@ def _take_entries(grad: PerExampleGrad, mask: Mask, places: Tensor, formed: Iter
 
 
 def _mask_formed(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
-    """Form the gradients, and store their kept entries if they are few enough."""
     if not _fits(grad, mask):
         return MaskedGrad(grad, mask)
     cut = blocks(grad.examples, grad.numel_per_example, grad.device)
@@ -87,7 +84,6 @@ def _mask_linear(grad: LinearGrad, mask: Mask) -> PerExampleGrad:
 
 
 def _mask_concatenated(grad: ConcatenatedLinearGrads, mask: Mask) -> PerExampleGrad:
-    """Mask a sum of linear maps as one linear map over the positions of all of them."""
     return _mask_linear(grad.concatenate(slice(None)), mask)
 
 

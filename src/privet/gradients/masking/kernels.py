@@ -92,8 +92,6 @@ def rows(kept: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class _Rows(ctypes.Structure):
-    """The struct of that name in the source."""
-
     _fields_ = (
         ("starts", ctypes.c_void_p), ("columns", ctypes.c_void_p), ("rows", ctypes.c_int64), ("examples", ctypes.c_int64),
     )  # fmt: skip

@@ -71,7 +71,6 @@ CONTROL_FLOW: dict[str, Callable[..., Any]] = {"cond": _choose, "while_loop": _r
 
 
 def _list_used(function: Any, depth: int = 0) -> Iterator[Tensor]:
-    """Yield the tensors, and the parameters of modules, that a function holds or its closure names."""
     if isinstance(function, Tensor):
         yield function
     elif isinstance(function, nn.Module):

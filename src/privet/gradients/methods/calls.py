@@ -64,7 +64,6 @@ def _find_written(name: str, args: Any, options: Any) -> list[Tensor]:
 
 @functools.lru_cache(maxsize=4096)
 def _is_watched(func: Any, name: str) -> bool:
-    """Return whether a function may be refused, or writes to an argument besides `out` and the target of `inplace`."""
     known = func in _BACKWARD or func in _RENORMALISING or isinstance(func, HigherOrderOperator)
     return known or name in HOOKS or is_write(name)
 

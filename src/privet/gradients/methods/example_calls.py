@@ -63,7 +63,6 @@ class ExampleCalls(SharedCalls):
 
     @contextlib.contextmanager
     def _isolate_again(self, token: Tensor) -> Iterator[None]:
-        """Return a context for user code in a vmap that was entered again, with its state restored afterwards."""
         with self._guard.isolate(), self.for_token(token):
             yield
 
@@ -97,7 +96,12 @@ class ExampleCalls(SharedCalls):
         batched, asking, foreign = _inspect(args, options)
         if batched and foreign:
             raise UntraceableError("a class of tensors of another library would receive the tensor of all examples")
-        if batched and (func is torch.autograd.grad or func in UNRELIABLE):
+        if batched and func is torch.autograd.grad:
+            raise UntraceableError(
+                "the program takes gradients itself, which in a pass would be those of all examples. A difference quotient, such "
+                "as (f(x + h) - f(x)) / h, takes none"
+            )
+        if batched and func in UNRELIABLE:
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
@@ -149,7 +153,6 @@ class ExampleCalls(SharedCalls):
         return super()._access_attribute(func, name, args)
 
     def _call_shared(self, func: Any, name: str, args: Any, options: Any) -> Any:
-        """Call a function of shared tensors only."""
         found = func(*args, **options)
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found

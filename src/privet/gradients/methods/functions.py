@@ -91,8 +91,6 @@ def call_function(isolate: Isolate, recorder: Recorder, function: Any, arguments
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """A call in a forward pass, for its backward pass."""
-
     isolate: Isolate
     recorder: Recorder
     function: Any
@@ -129,7 +127,6 @@ class _Call:
 
 
 def _take_physical(recorder: Recorder, x: Tensor) -> Tensor:
-    """Return the tensor of all examples behind one that each of them sees."""
     if not is_batched(x):
         return x.expand(recorder.examples, *x.shape)
     seen: list[Tensor] = []
@@ -143,8 +140,6 @@ def _take_physical(recorder: Recorder, x: Tensor) -> Tensor:
 
 
 class _Attached(torch.autograd.Function):
-    """Outputs that are known already, whose backward pass is another function's."""
-
     @staticmethod
     def forward(
         ctx: Any, anchor: Tensor, call: _Call, outputs: Sequence[Tensor], held: Sequence[Tensor],

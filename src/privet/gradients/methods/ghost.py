@@ -24,7 +24,7 @@ from privet.gradients import layers  # noqa: F401
 from privet.gradients.combine.sums import group_rows, pull_back, sum_grads
 from privet.gradients.core.batching import vectorise
 from privet.gradients.core.examples import Examples, unflatten
-from privet.gradients.core.losses import LossFunction, backpropagate, check_losses
+from privet.gradients.core.losses import LossFunction, check_losses
 from privet.gradients.core.norms import without_autocast
 from privet.gradients.core.patches import forbid_user_code_on_physical_batch, force_eager, patch_recomputation
 from privet.gradients.core.per_example import PerExampleGrad, store_small
@@ -130,9 +130,7 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
             program.foreign = list(map(weakref.ref, recorder.foreign))
             if losses.requires_grad:
                 with without_autocast(losses.device):
-                    _, *found = backpropagate(losses, [recorder.anchor, *recorder.parameters.values()])
-                if missed := [name for name, one in zip(recorder.parameters, found, strict=True) if one is not None]:
-                    raise UntraceableError(f"no rule supports every use of {', '.join(missed)}")
+                    recorder.backpropagate(losses)
         del losses  # frees the graph
         program.low_precision = recorder.low_precision
         if watch.has_advanced():
@@ -143,7 +141,6 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
 
 
 def _assemble(recorder: Recorder) -> Tape:
-    """Return the tape of a completed pass: the sum of all recorded gradients of each parameter."""
     found: dict[str, list[PerExampleGrad]] = {}
     seen: set[int] = set()
     for leaf in recorder.leaves.values():

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privet.errors import USER_ERRORS, InvalidArgumentError, UnsupportedModelError, raise_interrupt, real
+from privet.errors import USER_ERRORS, InvalidArgumentError, PrivetError, UnsupportedModelError, raise_interrupt, real
 from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
@@ -42,7 +42,8 @@ class Passes:
     past: Past = ()  # the gradients at these parameters are added
     skip_errors: bool = False  # whether an example whose own computation raises contributes zero instead
     looped: int = 0  # number of examples computed by the loop
-    groups: int = 0  # number of passes
+    groups: int = 0  # number of passes that were completed
+    begun: int = 0  # number of passes, with those that were given up
     explain: bool = False  # whether to keep in `reason` what errors say: not of private data, and `str(error)` is user code
     reason: str = ""  # why the last pass was given up, for groups or the loop
     draws: Draws = field(init=False)
@@ -80,6 +81,7 @@ class Passes:
         why = ""
         for fresh in (False, True) if not self.program.writes_into_new_tensors else (True,):
             draws = draws if not fresh or self.program.writes_into_new_tensors else _restart(draws, _positions(examples.count))
+            self.begun += 1
             try:
                 tape = ghost.record(self.program, examples, draws[0], batched_from_the_start=fresh)
                 if self.past:
@@ -141,14 +143,13 @@ class Passes:
 
 
 def _describe(error: BaseException) -> str:
-    """Return why a pass failed, in the words of Privet or of torch, with the function that was called."""
-    if isinstance(error, UntraceableError):
-        return f"{error} ({error.call})" if error.call else str(error)
+    if isinstance(error, PrivetError):
+        call = getattr(error, "call", "")
+        return f"{error} ({call})" if call else str(error)
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_LONGEST]}"
 
 
 def _split_constants(examples: Examples) -> Sequence[Tensor]:
-    """Return the groups of examples that share the first constant that differs."""
     try:
         examples.constants[0].split()
     except SplitError as split:

@@ -55,7 +55,6 @@ class Tape:
         return (squares[0] if len(squares) == 1 else torch.cat(squares)).sqrt_()
 
     def _squared_norms(self, names: Sequence[str]) -> Tensor:
-        """Return the squared norms over the named parameters, (1, B) float64; zeros for none."""
         products, parts = [], []
         for grad in filter(None, map(self.grads.get, names)):
             if factors := grad.norm_factors:

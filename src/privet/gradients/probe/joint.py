@@ -126,7 +126,6 @@ def _differ_at(program: Program, values: dict[str, Tensor], batches: Sequence[An
 
 
 def _agree(one: Tensor, other: Tensor, tolerance: float) -> bool:
-    """Return whether losses agree up to a fraction of the largest."""
     if one.shape != other.shape:
         return False
     size = tolerance * float(torch.stack([one, other]).double().nan_to_num().abs().max())

@@ -31,7 +31,7 @@ from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, move_parameters, refuse_in_batch_loss
 from privet.gradients.probe.restored import warn_of_restored
 from privet.gradients.probe.sketch import sketch
-from privet.gradients.probe.slow import warn_of_groups, warn_of_loop
+from privet.gradients.probe.slow import MANY, is_faster_alone, warn_of_groups, warn_of_loop
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
 _EXAMPLES = 3
@@ -84,6 +84,7 @@ def probe(
     *,
     public: bool = False,
     method: str = "auto",
+    usual: int = MANY,
 ) -> str:
     """Check a model and a loss on made-up examples; return the fastest method that is correct for them, "ghost" or "loop".
 
@@ -91,6 +92,7 @@ def probe(
         model: the module, in the mode in which it will be trained; it is not changed.
         batches: groups of examples with the real structure, shapes and types; their content is used only if `public`.
         method: "auto", "ghost" or "loop".
+        usual: number of examples that a step computes together, on which the faster method depends.
     Raises:
         UnsupportedModelError: the loss of an example depends on others, the loss does not depend on the model, state outlives a
             pass, or the requested method gives other gradients than plain autograd. The message names the cause.
@@ -99,10 +101,10 @@ def probe(
     groups = list(batches)
     if public:
         chosen = [[each.select(slice(_EXAMPLES)) for each in groups]]
-        return probe_first_suitable(model, loss_fn, chosen, "an example of the public batch", method)
+        return probe_first_suitable(model, loss_fn, chosen, "an example of the public batch", method, usual)
     kept = common_objects(groups)
     attempts = [[make_synthetic(each, _EXAMPLES, kind=kind, kept=kept) for each in groups] for kind in range(len(KINDS))]
-    return probe_first_suitable(model, loss_fn, attempts, MADE_UP, method, quiet=bool(kept))
+    return probe_first_suitable(model, loss_fn, attempts, MADE_UP, method, usual, quiet=bool(kept))
 
 
 def probe_first_suitable(
@@ -111,6 +113,7 @@ def probe_first_suitable(
     attempts: Sequence[Sequence[Examples]],
     what: str,
     method: str = "auto",
+    usual: int = MANY,
     *,
     quiet: bool = False,
 ) -> str:
@@ -130,7 +133,7 @@ def probe_first_suitable(
     def check(groups: Sequence[Examples]) -> str:
         chosen = method if method != "auto" else "ghost"
         for examples in groups:
-            chosen = _check(program, examples, chosen, what, required=method == "ghost", quiet=quiet)
+            chosen = _check(program, examples, chosen, what, 0 if method == "ghost" else usual, quiet=quiet)
         warn_of_restored(program, groups[0])
         return chosen
 
@@ -157,7 +160,7 @@ def _freeze_old_objects() -> Iterator[None]:
             gc.unfreeze()
 
 
-def _check(program: Program, examples: Examples, method: str, what: str, *, required: bool, quiet: bool) -> str:
+def _check(program: Program, examples: Examples, method: str, what: str, usual: int, *, quiet: bool) -> str:
     before = {name: sketch(parameter.detach()).clone() for name, parameter in program.parameters.items()}
     older = _batched_tensors()
     alone = _loop_gradients(program, examples, what, quiet=quiet)
@@ -175,8 +178,8 @@ def _check(program: Program, examples: Examples, method: str, what: str, *, requ
         # By chance, dropout may leave nothing, and the first parameters may be where the loss is least.
         with swap_values(program.parameters, move_parameters(program)):
             _refuse_zero([x for seed in range(_SEEDS) for x in _loop_gradients(program, examples, what, seed, quiet=quiet)], what)
-    if method == "ghost" and (problem := _find_problem(program, examples, alone, older, quiet=quiet)):
-        if required:
+    if method == "ghost" and (problem := _find_problem(program, examples, alone, older, usual, quiet=quiet)):
+        if not usual:
             raise UnsupportedModelError(f"the method 'ghost' does not suit this model: {problem}; use 'auto' or 'loop'")
         warn_of_loop(program, examples, problem)
         method = "loop"
@@ -189,7 +192,6 @@ def _sketch_alone(tape: Tape) -> _Sketches:
 
 
 def _loop_gradients(program: Program, examples: Examples, what: str, seed: int = 0, *, quiet: bool) -> list[_Sketches]:
-    """Return sketches of every example's gradients of the used parameters, computed with the same random seed."""
     try:
         return [_sketch_alone(tape) for _, tape in Passes(program, lambda: seed, "loop").tapes(examples)]
     except PrivetError:
@@ -204,7 +206,6 @@ def _loop_gradients(program: Program, examples: Examples, what: str, seed: int =
 
 
 def _refuse_what_outlives_a_pass(program: Program, before: Mapping[str, Tensor]) -> None:
-    """Refuse parameters that changed, modules that were created, and gradients of foreign tensors."""
     written = [
         name for name, parameter in program.parameters.items() if not torch.equal(sketch(parameter.detach()), before[name])
     ]
@@ -231,7 +232,6 @@ def _refuse_what_outlives_a_pass(program: Program, before: Mapping[str, Tensor])
 
 
 def _name_of(program: Program, tensor: Tensor) -> str:
-    """Return the name that the loss has for a tensor, directly or as a parameter of a module."""
     used = inspect.getclosurevars(program.loss_fn) if inspect.isfunction(program.loss_fn) else None
     for name, value in {} if used is None else {**used.globals, **used.nonlocals}.items():
         if value is tensor:
@@ -243,7 +243,6 @@ def _name_of(program: Program, tensor: Tensor) -> str:
 
 
 def _batched_tensors() -> list[Tensor]:
-    """Return all batched tensors in this process."""
     return [x for x in gc.get_objects() if type(x) is Tensor and is_batched(x)]
 
 
@@ -297,7 +296,6 @@ def _norm(gradients: Mapping[str, Tensor]) -> float:
 
 
 def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: bool = False) -> bool:
-    """Return whether two gradients of an example are equal up to rounding; a missing parameter counts as zero."""
     zero = torch.zeros((), dtype=torch.float64, device="cpu")
     names = one.keys() | other.keys()
     differences = {name: one.get(name, zero).double() - other.get(name, zero).double() for name in names}
@@ -305,8 +303,10 @@ def _is_close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], *, loose: 
     return _norm(differences) <= tolerance * _norm(other) + _NEGLIGIBLE
 
 
-def _find_problem(program: Program, examples: Examples, alone: list[_Sketches], older: list[Tensor], *, quiet: bool) -> str:
-    """Return why passes over several examples do not give the loop's gradients and norms, with the same random numbers, or ""."""
+def _find_problem(
+    program: Program, examples: Examples, alone: list[_Sketches], older: list[Tensor], usual: int, *, quiet: bool
+) -> str:
+    """Return why passes give other gradients or norms than the loop, or take longer for `usual` examples if not 0; or ""."""
     passes = Passes(program, draw_torch_seed, explain=not quiet)
     try:
         for index, tape in passes.tapes(examples):
@@ -321,12 +321,13 @@ def _find_problem(program: Program, examples: Examples, alone: list[_Sketches], 
     except Exception as error:  # a method that fails here is not used
         return type(error).__name__ if quiet else f"{type(error).__name__}: {error}"
     if passes.groups > 1:
+        if usual and is_faster_alone(program, examples, usual):
+            return f"{passes.reason}, and their random numbers alone make more groups of them than pay"
         warn_of_groups(passes.groups, examples.count, passes.reason)
     return ""
 
 
 def _repeat(program: Program, examples: Examples, draws: Draws) -> Iterator[_Sketches]:
-    """Yield every example's gradients by the loop, with the random numbers of a pass."""
     for position in range(examples.count):
         where = torch.tensor([position], device="cpu")
         yield _sketch_alone(differentiate(program, examples.select(where), draws.restart(where), 0))

@@ -55,7 +55,6 @@ def find_restored(program: Program, examples: Examples) -> list[str]:
 
 
 def _run(program: Program, examples: Examples, position: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the state before and after one example."""
     seed_generators(0)
     calls = GuardedCalls(program.guard, Draw(Draws(1, lambda: 0), None))
     with torch.enable_grad(), force_eager(), program.guard.isolate(held=examples.shared):
@@ -72,7 +71,6 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def _read_state(program: Program) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of buffers, numbers, tensors and sizes of containers."""
     functions: list[Any] = [program.loss_fn]
     for path, module in program.model.named_modules():
         prefix = f"{path}." if path else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Callable
@@ -16,15 +17,29 @@ from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import Passes
 from privet.gradients.probe.synthetic_batch import is_joinable, join_examples
 
-_MANY = 64  # examples of the plain step that the loop is compared with
+MANY = 64  # examples of the plain step that the loop is compared with
+_MOST = 256  # examples of which groups are counted
 _SEE = "The page engine.md of the documentation lists what runs in one pass, and what to write instead"
 
 
 def warn_of_loop(program: Program, examples: Examples, why: str) -> None:
     """Warn that every example gets a pass of its own, with the reason and a measured factor in time."""
     factor = _measure_loop(program, examples)
-    cost = f"about {factor:.0f} times the time of a plain step with {_MANY} examples" if factor else "many times a plain step"
+    cost = f"about {factor:.0f} times the time of a plain step with {MANY} examples" if factor else "many times a plain step"
     _warn(f"each example gets a pass of its own (method 'loop'), {cost}, because {why}. {_SEE}")
+
+
+def is_faster_alone(program: Program, examples: Examples, usual: int) -> bool:
+    """Return whether the loop is faster than groups for this many examples, of the same content but other random numbers.
+
+    A pass takes about as long as two examples in the loop. Passes are counted, not timed, so a run always takes the same path.
+    """
+    passes, many = Passes(program, itertools.count().__next__), min(usual, _MOST)
+    try:
+        repeated = examples.select(torch.arange(many, device="cpu") % examples.count)
+        return any(2 * passes.begun > many for _ in passes.tapes(repeated))
+    except Exception:  # of a program that is for fewer examples
+        return False
 
 
 def warn_of_groups(groups: int, count: int, why: str) -> None:
@@ -41,7 +56,7 @@ def _warn(message: str) -> None:
 
 def _measure_loop(program: Program, examples: Examples) -> float | None:
     """Return the time of many examples in the loop, relative to a plain step; None if they cannot be joined to a batch."""
-    many = examples.select(torch.arange(_MANY, device="cpu") % examples.count).share_constants()
+    many = examples.select(torch.arange(MANY, device="cpu") % examples.count).share_constants()
     if not is_joinable(many):
         return None
 
@@ -55,7 +70,7 @@ def _measure_loop(program: Program, examples: Examples) -> float | None:
             pass
 
     try:
-        return _MANY / 2 * _time(loop) / _time(step)
+        return MANY / 2 * _time(loop) / _time(step)
     except Exception:  # a program for one example only
         return None
 

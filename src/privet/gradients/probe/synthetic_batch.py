@@ -37,8 +37,6 @@ _DEEPEST = 8
 
 @dataclasses.dataclass(frozen=True)
 class _Maker:
-    """Makes up values."""
-
     kind: int  # of numbers, a place in `KINDS`
     generator: torch.Generator
     kept: Collection[int] = frozenset()  # ids of objects that stay

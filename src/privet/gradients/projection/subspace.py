@@ -118,7 +118,6 @@ def _orthonormal(image: Tensor) -> Tensor:
 
 
 def _blocks(tape: Tape) -> Iterator[tuple[slice, Tape]]:
-    """Yield positions and tapes of blocks of examples whose gradients may be formed at once."""
     size = sum(parameter.numel() for parameter in tape.parameters.values())
     step = max(1, _AT_ONCE // max(1, size))
     for start in range(0, tape.examples, step):

@@ -77,7 +77,6 @@ class ConvGrad(OutputGrad):
         return blocks(self.examples, cost, self.device)
 
     def _allocate(self, examples: int) -> Tensor:
-        """Allocate memory for gradients, (examples, groups, p, d)."""
         return self.gradients.new_empty(examples, self.geometry.groups, self.geometry.outputs, self.geometry.inputs)
 
     def _view_as_kernels(self, gradients: Tensor) -> Tensor:

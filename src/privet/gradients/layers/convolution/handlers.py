@@ -24,8 +24,6 @@ from privet.gradients.layers.convolution.gradient import ConvGrad, choose_grad
 
 @dataclass(frozen=True)
 class _Layer:
-    """A call of a convolution."""
-
     function: Callable[..., Tensor]  # that the user called, so that autocast applies to it
     geometry: Geometry  # of the convolution, or of the one that it transposes
     output_padding: Sizes | None = None  # of a transposed convolution
@@ -51,7 +49,6 @@ class _Layer:
 
 
 def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | None, layer: _Layer) -> Tensor:
-    """Return the layer's output for an input of physical rows."""
     rows = max(1, len(input) // max(1, recorder.examples))
 
     def record(x: Tensor, grad: Tensor) -> None:
@@ -67,7 +64,6 @@ def _follow(recorder: Recorder, input: Tensor, weight: Tensor, bias: Tensor | No
 
 
 def _sizes(value: int | tuple[int, ...], dimensions: int) -> Sizes:
-    """Return one entry per spatial dimension."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * dimensions if len(values) == 1 else values
 

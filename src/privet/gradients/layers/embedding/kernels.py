@@ -69,8 +69,6 @@ def _is_close(form: Sums, indices: Tensor, gradients: Tensor, weights: Tensor, s
 
 
 class _Lookups(ctypes.Structure):
-    """The struct of that name in the source."""
-
     _fields_ = (
         ("indices", ctypes.c_void_p), ("index_example", ctypes.c_int64), ("index_position", ctypes.c_int64),
         ("gradients", ctypes.c_void_p), ("gradient_example", ctypes.c_int64), ("gradient_position", ctypes.c_int64),
