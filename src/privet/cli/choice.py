@@ -107,4 +107,5 @@ def _fixed(setup: runs.Setup, plan: Plan) -> dict[str, Any]:
         "bound schedule": plan.bound_schedule,
         "momentum of gradients": plan.momentum,
         "sparsification": plan.sparsification,
+        "embeddings": plan.embeddings,
     }

@@ -31,7 +31,7 @@ from privet.plan import Plan
 # Option that can be a table → the base class of its kinds.
 PLAN_PARTS: dict[str, type[Any]] = {
     name: Plan.BASES.get(name, NoiseMechanism)
-    for name in ("sampling", "clipping", "bound_schedule", "momentum", "sparsification", "noise")
+    for name in ("sampling", "clipping", "bound_schedule", "momentum", "sparsification", "embeddings", "noise")
 }
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN: dict[Any, dict[str, Any]] = {

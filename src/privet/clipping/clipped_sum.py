@@ -26,13 +26,31 @@ class BatchSlice:
 
 
 @dataclass(frozen=True, eq=False)
+class RowCounts:
+    """How many examples look up each row of embedding tables, by which a release selects rows.
+
+    Args:
+        counts: name of a table of V rows → (V,) float64 sparse sum over the examples.
+        bound: largest L2 distance by which adding or removing one example can move all counts together.
+        threshold: smallest noised count of a row that is released.
+        share: part of 1/σ² that the noise on the counts gets; the gradient gets the rest.
+    """
+
+    counts: Tensors
+    bound: float
+    threshold: float
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
 class ClippedSum:
     """Σᵢ wᵢ·gᵢ over examples, where no example contributes more than `sensitivity` in L2 norm.
 
     Private: it must not leave the process without noise.
 
     Args:
-        tensors: parameter name → sum, shaped like the parameter; also the rule's statistics under their names.
+        tensors: parameter name → sum, shaped like the parameter; also the rule's statistics under their names. A sparse sum is
+            released in the rows that it stores, which must be public unless `rows` selects among them.
         sensitivity: largest L2 distance, over all tensors together and each divided by its noise scale, by which adding or
             removing one example can move the sum.
         norms: (B,) per-example gradient norms before clipping, in batch order; (G, B) for a rule with G groups. Non-private
@@ -40,6 +58,7 @@ class ClippedSum:
         part: positions of the draw that the sum covers; only needed to `join` the parts of one batch.
         noise_scales: name → relative standard deviation of the tensor's noise, > 0; 1 for names left out.
         support: name → bool tensor, True where a coordinate is released; tensors left out are released whole. Public.
+        rows: counts by which the release selects rows of sparse sums; None to release the rows that these store.
     """
 
     tensors: Tensors
@@ -48,6 +67,7 @@ class ClippedSum:
     part: BatchSlice | None = None
     noise_scales: Mapping[str, float] = field(default_factory=dict)
     support: Tensors | None = None
+    rows: RowCounts | None = None
 
     def __post_init__(self) -> None:
         positive("sensitivity", self.sensitivity, "The noise is scaled to it.")
@@ -80,6 +100,8 @@ class ClippedSum:
             )
         for name, tensor in self.tensors.items():
             tensor.add_(other.tensors[name])
+        for name, counts in ({} if self.rows is None or other.rows is None else self.rows.counts).items():
+            counts.add_(other.rows.counts[name])  # type: ignore[union-attr]
         object.__setattr__(self, "part", None)
         norms, part = torch.cat([self.norms, other.norms.to(self.norms.device)], dim=-1), replace(mine, stop=theirs.stop)
         return replace(self, sensitivity=max(self.sensitivity, other.sensitivity), norms=norms, part=part)

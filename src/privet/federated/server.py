@@ -119,6 +119,8 @@ class Federated(Loop):
     True
     """
 
+    _owns_sums = False  # its population may hold them
+
     def __init__(
         self,
         plan: Plan,
@@ -204,7 +206,7 @@ def _check_population(plan: Plan, model: nn.Module, population: Population) -> N
             "population", f"of {population.clients} clients of {str(population.privacy_unit)!r}",
             f"of the plan's size and unit, {plan.examples} of {str(plan.unit)!r}", "Create the plan for this population.",
         )  # fmt: skip
-    needs: dict[str, Any] = {"momentum": plan.momentum, "holdout": plan.holdout, "class_counts": plan.class_counts}
+    needs: dict[str, Any] = {name: getattr(plan, name) for name in ("momentum", "embeddings", "holdout", "class_counts")}
     if isinstance(plan.clipping, GEP | Projected):
         needs["clipping"] = plan.clipping
     for name, part in needs.items():

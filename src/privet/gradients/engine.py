@@ -19,6 +19,7 @@ from privet.errors import USER_ERRORS, InvalidArgumentError, choice, count, rais
 from privet.gradients.core.examples import Examples, split_batch
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.randomness import SeedSource, draw_torch_seed
+from privet.gradients.masking.embedding_rows import split_tables
 from privet.gradients.masking.masks import Mask, prepare_masks
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import METHODS, Passes, Past, check_past
@@ -27,6 +28,7 @@ from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.projection.clipping import clip_projected
 from privet.gradients.projection.directions import Directions
 from privet.gradients.projection.subspace import Subspace
+from privet.sparsification.selected_rows import SelectedRows
 
 # Positions of examples, the sum of their clipped gradients by name, and their norms, (G, b).
 Part = tuple[Tensor, dict[str, Tensor], Tensor]
@@ -45,6 +47,7 @@ class Clipper:
     support: Mapping[str, Tensor] | None = None  # the masks as bool tensors
     directions: Directions | None = None  # of `clipping.Projected`
     subspace: Subspace | None = None  # of `clipping.GEP`
+    rows: SelectedRows | None = None  # of embedding tables
 
     @staticmethod
     def of(
@@ -53,19 +56,26 @@ class Clipper:
         masks: Mapping[str, Tensor] | None = None,
         directions: Directions | None = None,
         subspace: Subspace | None = None,
+        rows: SelectedRows | None = None,
     ) -> Clipper:
         """Return the clipper of a rule; arguments as for `clipped_sum`."""
         check_subspace(rule, subspace)
         summed = parameters if subspace is None else subspace.released
+        if rows is not None:
+            summed = {**summed, **rows.summed}
         groups = split_groups(rule, tuple(summed))
         known = None if masks is None else prepare_masks(masks, parameters)
         support = None if masks is None else {name: mask for name, mask in masks.items() if name in summed}
         chosen = directions or Directions() if isinstance(rule, Projected) else None
-        return Clipper(rule, summed, groups, known, support, chosen, subspace)
+        return Clipper(rule, summed, groups, known, support, chosen, subspace, rows)
 
     def clip(self, index: Tensor, whole: Tape) -> list[Part]:
         """Return the clipped sums of the examples at some positions; the tape is consumed."""
         tape = whole if self.masks is None else whole.mask(self.masks)
+        if self.rows is not None:
+            grads, counts = split_tables(self.rows, tape.grads)
+            sums, norms = clip(Tape(tape.examples, self.summed, grads), self.rule, self.groups)
+            return [(index, {**sums, **counts}, norms)]
         if self.subspace is not None:
             return [(index[where], *clip(one, self.rule, self.groups)) for where, one in self.subspace.split(tape)]
         if self.directions is not None and isinstance(self.rule, Projected):
@@ -106,8 +116,11 @@ class RunningSum:
         if not sums:
             zeros = {name: zero_sum(tensor) for name, tensor in self.clipper.summed.items()}
             sums = {**zeros, **weigh(rule, norms[:, :0], self.clipper.groups)[1]}
+        counts = None
+        if self.clipper.rows is not None:
+            sums, counts = self.clipper.rows.finish(sums)
         scales, sensitivity = read_scales(rule, tuple(self.clipper.summed))
-        return ClippedSum(sums, sensitivity, norms[0] if len(norms) == 1 else norms, part, scales, self.clipper.support)
+        return ClippedSum(sums, sensitivity, norms[0] if len(norms) == 1 else norms, part, scales, self.clipper.support, counts)
 
 
 @dataclass(eq=False)

@@ -17,13 +17,11 @@ from privet.noise.base import NoiseMechanism
 from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum
 from privet.noise.past import PastNoise
+from privet.noise.row_selection import CELLS_LOG2, select_rows, sparse_rows
 from privet.noise.sources import Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
 
-# Grid cells per standard deviation: with 2³⁰, rounding adds less than 1e-4 to the sensitivity for up to 10¹⁰ coordinates, and
-# sums of up to 2²³ standard deviations are exact in float64.
-_CELLS_LOG2 = 30
 DEVIATIONS = ("relative", "fixed")
 
 
@@ -62,7 +60,14 @@ class Gaussian(NoiseMechanism):
 
 
 def release(
-    clipped: ClippedSum, token: Token, source: Source, divisor: float = 1.0, past: PastNoise | None = None, first: int = 1
+    clipped: ClippedSum,
+    token: Token,
+    source: Source,
+    divisor: float = 1.0,
+    past: PastNoise | None = None,
+    first: int = 1,
+    *,
+    reuse: bool = False,
 ) -> NoisedSum:
     """Release a clipped sum: add Gaussian noise, paid for by a token, and divide by a public number.
 
@@ -71,7 +76,8 @@ def release(
     neighbours apart by at most G·√d, which is added to the sensitivity before the noise is scaled to it. A tensor with noise
     scale u gets u times the standard deviation, on its own grid of 2^⌊log₂ σCu⌋·2⁻³⁰, because one grid for very different scales
     would be too fine for float64. Sensitivity and rounding are measured after division by u, so the release is a single Gaussian
-    mechanism with the token's multiplier. Coordinates outside the sum's support get neither data nor noise.
+    mechanism with the token's multiplier. Coordinates outside the sum's support get neither data nor noise, nor do rows
+    that a sparse sum does not store. With counts of rows, these are noised first and select the stored rows (see `select_rows`).
 
     Args:
         clipped: the sum over the step's examples.
@@ -81,6 +87,7 @@ def release(
         past: noise of earlier steps, for noise that is correlated over the steps (C⁻¹Z instead of Z); it is brought up to date.
             The token's multiplier is then that of Z, which includes the sensitivity of C.
         first: with `past`, the step at which the draws of examples began that this step belongs to.
+        reuse: write the release into the memory of the sum, which is then lost.
 
     Returns:
         The release; with multiplier 0 (declared non-private), the sum itself, divided.
@@ -91,22 +98,25 @@ def release(
         raise TypeError(f"drawing noise needs a Token from a ledger, not {type(token).__name__}")
     factor = 1.0 / check_public_number(divisor, "dividing a release")
     multiplier = token.spend()
+    if clipped.rows is not None:
+        clipped, multiplier = (
+            select_rows(clipped, multiplier / math.sqrt(clipped.rows.share), source),
+            multiplier / math.sqrt(1 - clipped.rows.share),
+        )
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
-    sums = [
-        tensor.reshape(-1).index_select(0, kept[name]) if name in kept else tensor.reshape(-1)
-        for name, tensor in clipped.tensors.items()
-    ]
+    flat = {name: (each.values() if each.is_sparse else each).reshape(-1) for name, each in clipped.tensors.items()}
+    sums = [each.index_select(0, kept[name]) if name in kept else each for name, each in flat.items()]
     if multiplier == 0.0:
         unnoised = _scatter(clipped, kept, sums)
         return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
     sizes = [len(total) for total in sums]
-    log2 = _CELLS_LOG2 if past is None else past.log2
+    log2 = CELLS_LOG2 if past is None else past.log2
     grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - log2) for scale in scales]
     rounding = math.sqrt(sum([size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)]))
     sensitivity = clipped.sensitivity + rounding * (1.0 if past is None else past.rounding)
     deviation = multiplier * sensitivity
-    noised = [total.new_empty(total.shape) for total in sums]
+    noised = sums if reuse else [total.new_empty(total.shape) for total in sums]
     add_noise = arithmetic().add_noise
     if past is None:
         for which, part, normals in _distribute(source.normals(sum(sizes)), sizes):
@@ -128,7 +138,10 @@ def _scatter(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[T
     found = {}
     for (name, total), own in zip(clipped.tensors.items(), values, strict=True):
         flat = own if name not in kept else own.new_zeros(total.numel()).index_copy_(0, kept[name], own)
-        found[name] = flat.view(total.shape)
+        if total.is_sparse:
+            found[name] = sparse_rows(total.indices()[0], flat.view_as(total.values()), len(total))
+        else:
+            found[name] = flat.view(total.shape)
     return found
 
 

@@ -19,17 +19,22 @@ from privet.schedules import Factors
 _PRECISION = 1e-6
 
 
+def refuse_partial_noise(plan: Plan, what: str) -> None:
+    """Refuse a plan whose steps leave coordinates without noise, or whose noise lies in subspaces."""
+    for name in ("sparsification", "embeddings"):
+        if (part := getattr(plan, name)) is not None:
+            fix = "Coordinates that are not released have no noise; choose another optimizer."
+            raise InvalidArgumentError(name, part, f"left out for {what}", fix)
+    refuse_anchors(plan.clipping, what)
+
+
 def noise_deviations(plan: Plan, names: Iterable[str]) -> Mapping[str, Factors]:
     """Return name → (T,) standard deviation of the noise on every coordinate of the gradient that the optimizer receives."""
     if plan.momentum is not None and plan.momentum.accumulates:
         allowed = "one with outer=1 for an optimizer that needs to know the noise of a step"
         fix = "Outer momentum carries noise over to later steps; use the optimizer's own momentum, or another optimizer."
         raise InvalidArgumentError("momentum", plan.momentum, allowed, fix)
-    if plan.sparsification is not None:
-        allowed = "left out for an optimizer that needs to know the noise of a step"
-        fix = "Coordinates that a mask drops have no noise; choose another optimizer."
-        raise InvalidArgumentError("sparsification", plan.sparsification, allowed, fix)
-    refuse_anchors(plan.clipping, "an optimizer that needs to know the noise of a step")
+    refuse_partial_noise(plan, "an optimizer that needs to know the noise of a step")
     known, common = tuple(names), plan.gradient_deviations()
     scales = plan.clipping.noise_scales(known)
     return {name: common * scales.get(name, 1.0) for name in known}

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privet.clipping.gep import refuse_anchors
 from privet.errors import InvalidArgumentError, count, positive
 from privet.noise import Correlated, Gaussian
-from privet.optim.adam import noise_deviations
+from privet.optim.adam import noise_deviations, refuse_partial_noise
 from privet.plan import Plan
 from privet.schedules import Constant, Factors, Table
 
@@ -252,7 +251,7 @@ def _deviations(rates: Sequence[float], diffusion: float) -> Factors:
 
 
 def _gradient_deviations(plan: Plan) -> Factors:
-    refuse_anchors(plan.clipping, "Langevin dynamics")
+    refuse_partial_noise(plan, "Langevin dynamics")
     if isinstance(plan.noise, Correlated):
         raise InvalidArgumentError("noise", plan.noise, "privet.noise.Gaussian(...)", "Langevin dynamics need independent noise.")
     deviations = plan.gradient_deviations()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +25,7 @@ from privet.plan.queries import ClassCounts, Holdout
 from privet.sampling import Scheme
 from privet.schedules import Constant, Factors, Schedule, is_constant
 from privet.sparsification import Sparsification
+from privet.sparsification.embeddings import RowSelection
 from privet.sparsification.kinds import Timetable
 from privet.tables import Schema
 
@@ -32,9 +34,10 @@ _EXAMPLES = {
     "bound_schedule": "privet.schedules.Geometric()",
     "momentum": "privet.momentum.InnerOuter(0.9, 0.1, 2)",
     "sparsification": "privet.sparsification.Random(final_rate=0.9)",
+    "embeddings": "privet.sparsification.AdaFEST(tables=('words.weight',), threshold=10.0)",
     "schema": "privet.tables.Schema.read('schema.toml')",
 }
-_OPTIONAL = ("momentum", "sparsification", "schema")
+_OPTIONAL = ("momentum", "sparsification", "embeddings", "schema")
 _QUERIES: dict[str, type[Any]] = {"holdout": Holdout, "class_counts": ClassCounts}
 
 
@@ -49,6 +52,7 @@ class Declaration(PrivacyMechanism):
         "bound_schedule": Schedule,
         "momentum": Momentum,
         "sparsification": Sparsification,
+        "embeddings": RowSelection,
         "unit": Unit,
         "schema": Schema,
         **_QUERIES,
@@ -59,6 +63,7 @@ class Declaration(PrivacyMechanism):
     momentum: Momentum | None = None
     accept_large_delta: bool = False
     sparsification: Sparsification | None = None
+    embeddings: RowSelection | None = None
     holdout: Holdout | None = None
     class_counts: ClassCounts | None = None
     schema: Schema | None = None
@@ -133,13 +138,15 @@ class Declaration(PrivacyMechanism):
     def gradient_deviations(self) -> Factors:
         """Return the standard deviation σ·sensitivity/B of the noise on the divided gradient's coordinates at every step, (T,).
 
-        It is that of parameters whose noise scale is 1; rounding to the grid adds less than one part in 10⁴. A rule that adapts
-        its bound to released values is refused.
+        It is that of released coordinates of parameters whose noise scale is 1; rounding to the grid adds less than one part in
+        10⁴. A rule that adapts its bound to released values is refused.
         """
         if self.clipping.adaptive:
             fix = "An adaptive one finds it while training."
             raise InvalidArgumentError("clipping", self.clipping, "a rule whose bound is known ahead", fix)
         spread = self.noise.spread(self.total_steps) if isinstance(self.noise, Correlated) else 1.0
+        if self.embeddings is not None:
+            spread /= math.sqrt(self.embeddings.gradient_share)
         return self.multipliers() * spread * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
     def step_events(self, steps: int | None = None) -> tuple[Release, ...]:

@@ -69,6 +69,7 @@ class Plan(JsonForm, Declaration):
         momentum: momentum in addition to the optimizer's: `privet.momentum.InnerOuter(...)`, `PerExample(...)` or None.
         accept_large_delta: allow δ ≥ 1/N, which permits a mechanism that publishes a random record.
         sparsification: the coordinates that steps drop, such as `privet.sparsification.Random(final_rate=0.9)`; or None.
+        embeddings: the rows of embedding tables that steps release, such as `privet.sparsification.AdaFEST(...)`; None for all.
         unit: the unit of privacy: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`; training
             refuses a data set with other units.
         holdout: the query for the final model's result on held-out entries (`privet.plan.Holdout`); or None.

@@ -76,7 +76,8 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
         versions=find_versions(_libraries(events)), bounded=not unbounded(plan.clipping), declared=_declared(plan),
         queries=_queries(plan), held_out=0 if plan.holdout is None else plan.holdout.examples, not_covered=_not_covered(plan),
         correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
-        noised="every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps",
+        noised="every coordinate of selected rows, and of all parameters that are no listed table" if plan.embeddings is not None
+        else "every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
 
 
@@ -150,6 +151,8 @@ def _notes(plan: Declaration, steps: int) -> tuple[str, ...]:
             f"A step drops up to {plan.sparsification.final_rate:.2%} of the coordinates ({type(plan.sparsification).__name__} "
             "sparsification). Masks are public and do not improve ε"
         )
+    if plan.embeddings is not None:
+        notes.append(plan.embeddings.remark)
     if isinstance(plan.noise, Correlated):
         notes.append(
             "Later steps take back part of the noise of earlier ones, which is secret and is kept in memory only: after a crash, "
@@ -182,7 +185,8 @@ def _queries(plan: Declaration) -> tuple[str, ...]:
 
 def _declared(plan: Declaration) -> dict[str, str]:
     """Return field → description, for parts of a plan that the statement's numbers do not describe."""
-    parts: dict[str, object] = {"clipping": plan.clipping, "momentum": plan.momentum, "sparsification": plan.sparsification}
+    fields = ("clipping", "momentum", "sparsification", "embeddings")
+    parts: dict[str, object] = {name: getattr(plan, name) for name in fields}
     if not is_constant(plan.bound_schedule):
         parts["bound_schedule"] = plan.bound_schedule
     if not is_constant(plan.noise.schedule):

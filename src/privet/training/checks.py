@@ -271,6 +271,13 @@ def members(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [member for each in wrapped(optimizer) for group in each.param_groups for member in group["params"]]
 
 
+def takes_sparse(optimizer: torch.optim.Optimizer) -> set[int]:
+    """Return the ids of the parameters whose sparse gradients change only the rows that these store: those of plain SGD."""
+    groups = [group for each in wrapped(optimizer) if type(each) is torch.optim.SGD for group in each.param_groups]
+    plain = [group for group in groups if not (group["momentum"] or group["weight_decay"] or group["fused"])]
+    return {id(member) for group in plain for member in group["params"]}
+
+
 def list_leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """Return the values within nested containers, each with the path of its keys."""
     if isinstance(value, Mapping):

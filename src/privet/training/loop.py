@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from privet._utils.randomness import preserve_generators
-from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.queries import DEFAULT_ACCOUNTANT
@@ -33,6 +32,7 @@ from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, move_groups
 from privet.reading.rows import ExampleReader
 from privet.sparsification.drawing import Masks
+from privet.sparsification.selected_rows import SelectedRows
 from privet.training import checks
 from privet.training.callbacks import POINTS, Callback, Observers, Step, learning_rate
 from privet.training.directory import STATEMENT, Storage, write_guarantee
@@ -59,6 +59,7 @@ class Loop(Unique, ABC):
     A constructor calls `_prepare`, which spends, draws and writes nothing, and then `_begin`.
     """
 
+    _owns_sums = True  # whether nobody else holds the tensors of its clipped sums
     no_copy = (
         "The same steps would be taken twice, and the ledger would count them once. To continue a run elsewhere, close it, and "
         "use Training.resume; for another run, pass the plan (plan.to_json, Plan.from_json) and another model to a new one."
@@ -79,6 +80,10 @@ class Loop(Unique, ABC):
         checks.check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
         checks.check_plan_suits(parts.optimizer, plan, self._parameters)
         self._members = list(map(id, checks.members(parts.optimizer)))
+        self._selected = None if plan.embeddings is None else SelectedRows(plan.embeddings, self._parameters)
+        # Numbers that every step draws; how many rows of tables a step selects is not known before.
+        noised = {**self._parameters, **({} if self._selected is None else self._selected.summed)}
+        self._noised = sum(0 if each.is_sparse else each.numel() for each in noised.values())
         self._rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
             checks.check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
@@ -205,7 +210,7 @@ class Loop(Unique, ABC):
             return None
         self._check_unchanged()
         if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
-            self._noise.draw_ahead(total_size(self._parameters.values()))
+            self._noise.draw_ahead(self._noised)
         token = ledger.reserve()
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
@@ -218,7 +223,8 @@ class Loop(Unique, ABC):
             raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
-        noised = release(clipped, token, self._noise, self._state.divisor, self._past_noise, self._draws.first)
+        past, reuse = (self._past_noise, self._draws.first), self._owns_sums
+        noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self.model)
         rate = learning_rate(self.optimizer)

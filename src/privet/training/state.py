@@ -25,7 +25,7 @@ from privet.plan import Plan
 from privet.sparsification.drawing import Masks
 from privet.sparsification.kinds import Sparsification, Timetable
 from privet.training.checkpoint import Stateful
-from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler, members, wrapped
+from privet.training.checks import check_average, check_fresh_optimizer, check_scheduler, members, takes_sparse, wrapped
 from privet.training.manifest import frozen_digest, frozen_parameters
 
 # What a host saves and restores itself.
@@ -334,6 +334,12 @@ class TrainingState:
         if self.masks is not None:
             released = self.masks.apply(released)
         directions = self.iterates.step(released, self._parameters)
+        if any(tensor.is_sparse for tensor in directions.values()):
+            sparse = takes_sparse(self._optimizer) - {id(self._parameters[name]) for name in self._masters.names}
+            directions = {
+                name: tensor.to_dense() if tensor.is_sparse and id(self._parameters[name]) not in sparse else tensor
+                for name, tensor in directions.items()
+            }
         for name in directions.keys() - self._masters.names:
             self._parameters[name].grad = directions[name]
         self._masters.hold(directions)

@@ -189,7 +189,7 @@ class Training(Loop):
         directions = Directions(self._noise.words(4)) if isinstance(rule, Projected) else None
         given = (rule, masks, directions, subspace)
         if not all(map(operator.is_, given, self._given)):
-            self._given, self._clipper = given, Clipper.of(self._parameters, *given)
+            self._given, self._clipper = given, Clipper.of(self._parameters, *given, self._selected)
         arguments = self._engine, batches, self._clipper, self._state.iterates.past(), self._averages
         if not self._generators:
             return sum_gradients(*arguments)

@@ -139,6 +139,9 @@ def mechanism(
     claimed = plan.epsilon()
     if math.isinf(claimed):
         raise InvalidArgumentError("plan", "one with ε = ∞", "a plan with a finite ε", "An audit needs a claim to refute.")
+    if plan.embeddings is not None:
+        fix = "The audit's model looks up no rows. Audit the plan without it, whose steps have the same ε."
+        raise InvalidArgumentError("plan.embeddings", plan.embeddings, "left out for an audit", fix)
     count("observations", observations, minimum=_FEWEST_OBSERVATIONS)
     between("alpha", alpha, 0.0, 0.5)
     report = progress or (lambda part: None)

@@ -137,7 +137,7 @@ class AuditedProgram:
         noise = replace(self.plan.noise, multiplier=0, non_private=True) if silent else self.plan.noise
         return replace(
             self.plan, examples=examples, sampling=FullBatch(), steps=1, noise=noise, momentum=None, sparsification=None,
-            accept_large_delta=True,
+            embeddings=None, accept_large_delta=True,
         )  # fmt: skip
 
     @property

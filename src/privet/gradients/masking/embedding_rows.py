@@ -1,0 +1,65 @@
+"""Gradients of embedding tables in the form of their sums: of public rows, or of the rows that a step's examples look up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from privet.gradients.combine.sums import GroupedGrad
+from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad
+from privet.gradients.layers.embedding.embedding import EmbeddingGrad
+from privet.noise.row_selection import sparse_rows
+from privet.sparsification.selected_rows import SelectedRows
+
+
+@dataclass(frozen=True, eq=False)
+class SparseSumGrad(WrappedGrad):
+    """Gradients of a table whose weighted sum is sparse."""
+
+    inner: EmbeddingGrad
+
+    def materialize(self) -> Tensor:
+        """Return the gradients, (B, V, d)."""
+        return self.inner.materialize()
+
+    def squared_norms(self) -> Tensor:
+        """Return ‖gᵢ‖²."""
+        return self.inner.squared_norms()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Return Σᵢ wᵢ·gᵢ, (V, d), which stores the rows that are looked up."""
+        rows, places = self.inner.indices.unique(return_inverse=True)
+        own = rows != (-1 if self.inner.padding is None else self.inner.padding)
+        padding = None if bool(own.all()) else int((~own).nonzero())
+        total = replace(self.inner, indices=places, size=len(rows), padding=padding).weighted_sum(weights)
+        return sparse_rows(rows[own], total[own], self.inner.size)
+
+
+def split_tables(rows: SelectedRows, grads: Mapping[str, PerExampleGrad]) -> tuple[dict[str, PerExampleGrad], dict[str, Tensor]]:
+    """Return gradients with those of the tables in the form of their sums, and the counts that are summed with them."""
+    lookups = {name: _as_lookups(grads[name]) for name in rows.summed if name in grads}
+    counts = rows.count({name: (grad.indices, grad.padding) for name, grad in lookups.items()})
+    found: dict[str, PerExampleGrad] = {}
+    for name, grad in lookups.items():
+        if (listed := rows.listed.get(name)) is None:
+            found[name] = SparseSumGrad(grad)
+        else:
+            places = rows.place(name, grad.indices, grad.padding)
+            found[name] = EmbeddingGrad(places, grad.gradients, len(listed) + 1, padding=len(listed))
+    return {**grads, **found}, counts
+
+
+def _as_lookups(grad: PerExampleGrad) -> EmbeddingGrad:
+    """Return gradients of a table as lookups: as they are, or of every row whose materialised gradient is not zero."""
+    if isinstance(grad, EmbeddingGrad):
+        return grad
+    if isinstance(grad, GroupedGrad) and isinstance(inner := grad.inner, EmbeddingGrad):
+        indices, gradients = (each.reshape(grad.examples, -1, *each.shape[2:]) for each in (inner.indices, inner.gradients))
+        return replace(inner, indices=indices, gradients=gradients)
+    dense = grad.materialize()
+    size = dense.shape[1]
+    rows = torch.arange(size, device=dense.device).masked_fill((dense == 0).all(2), size)
+    return EmbeddingGrad(rows, dense, size, padding=size)
