@@ -8,6 +8,9 @@ GAUSSIAN = partial(among, "test_gaussian")
 LAW = GAUSSIAN("test_noise_is_normal_with_deviation_multiplier_times_sensitivity_and_independent")
 PAST = partial(among, "test_past_noise")
 STRATEGIES = partial(among, "test_strategies")
+ROWS = among("test_row_selection", "test_every_row_is_released_as_often_as_noise_lifts_its_count_over_the_threshold")
+NEIGHBOURS = among("test_embeddings", "test_one_example_moves_sum_and_counts_by_no_more_than_their_bounds")
+LISTING = among("test_embeddings", "test_steps_without_noise_are_those_of_a_plain_loop")
 MADE = PAST("test_noise_is_what_the_matrix_makes_of_fresh_noise")
 
 MUTANTS = [
@@ -19,6 +22,21 @@ MUTANTS = [
     Mutant("the first tensor has no noise", "release",
            "add_noise(sums[which][part], normals, cells", "add_noise(sums[which][part], normals * (which > 0), cells", LAW),
     Mutant("all tensors share their noise", "_distribute", "piece[part.stop - start :]", "piece", LAW),
+    # Rows of embedding tables
+    Mutant("counts have the noise of the gradient", "release",
+           "multiplier / math.sqrt(counted.share)", "multiplier / math.sqrt(1 - counted.share)", ROWS),
+    Mutant("the gradient has the noise of one part", "release",
+           "multiplier /= math.sqrt(1 - counted.share)", "pass", ROWS),
+    Mutant("rows without lookups are never released", "select_rows", "if deviation else 0.0", "if not deviation else 0.0", ROWS),
+    Mutant("gaps between rows are too short", "draw_positions", "/ math.log1p(-chance)", "/ math.log1p(-min(2 * chance, 0.9999))",
+           among("test_row_selection", "test_positions_are_those_of_independent_trials")),
+    Mutant("a row that is counted is drawn again", "select_rows", "right=True", "right=False", ROWS),
+    Mutant("an example that looks up many rows counts for more", "SelectedRows.count",
+           ".sum(0).double().sqrt()", ".sum(0).double().sqrt().sqrt()", NEIGHBOURS),
+    Mutant("rows outside a public list move its last row", "SelectedRows.place", "(rows[places] == indices) &", "(indices >= 0) &",
+           LISTING),
+    Mutant("padding moves its row", "SelectedRows.place", "-1 if padding is None else padding", "-1", LISTING),
+    Mutant("the sum of a table is a little too large", "SparseSumGrad.weighted_sum", "total[own]", "1.001 * total[own]", LISTING),
     Mutant("a token is never used up", "release",
            "token.spend()", "token.multiplier", GAUSSIAN("test_a_token_is_good_for_one_release")),
     Mutant("anything can be noised", "release", "isinstance(clipped, ClippedSum)", "hasattr(clipped, 'tensors')",

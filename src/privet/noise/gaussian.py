@@ -98,11 +98,9 @@ def release(
         raise TypeError(f"drawing noise needs a Token from a ledger, not {type(token).__name__}")
     factor = 1.0 / check_public_number(divisor, "dividing a release")
     multiplier = token.spend()
-    if clipped.rows is not None:
-        clipped, multiplier = (
-            select_rows(clipped, multiplier / math.sqrt(clipped.rows.share), source),
-            multiplier / math.sqrt(1 - clipped.rows.share),
-        )
+    if (counted := clipped.rows) is not None:
+        clipped = select_rows(clipped, multiplier / math.sqrt(counted.share), source)
+        multiplier /= math.sqrt(1 - counted.share)
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
     flat = {name: (each.values() if each.is_sparse else each).reshape(-1) for name, each in clipped.tensors.items()}

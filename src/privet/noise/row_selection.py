@@ -27,7 +27,7 @@ def select_rows(clipped: ClippedSum, multiplier: float, source: Source) -> Clipp
     selected with probability Q(τ/(σ₁C₁)), independently of all others; the gaps between such rows are geometric.
     """
     counted = clipped.rows
-    assert counted is not None
+    assert counted is not None, "the sum has counts"
     tensors, size = dict(clipped.tensors), sum(len(counts) for counts in counted.counts.values())
     grid, deviation = 1.0, 0.0
     if multiplier > 0:

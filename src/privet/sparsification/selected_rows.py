@@ -44,6 +44,11 @@ class SelectedRows:
             self.listed[name] = torch.tensor(rows, device=parameters[name].device)
             self.summed[name] = parameters[name].new_empty(1, 1).expand(len(rows) + 1, parameters[name].shape[1])
 
+    @staticmethod
+    def of(selection: RowSelection | None, parameters: Mapping[str, Tensor]) -> SelectedRows | None:
+        """Return the rows of a plan's selection; None without one."""
+        return None if selection is None else SelectedRows(selection, parameters)
+
     def place(self, name: str, indices: Tensor, padding: int | None) -> Tensor:
         """Return the places of indices in the list of their table, and its length for those that have no gradient."""
         rows = self.listed[name]
@@ -63,13 +68,13 @@ class SelectedRows:
             first = torch.arange(len(indices), device=indices.device)[:, None] * self._sizes[name]
             pairs[name] = (first + indices)[indices != (-1 if padding is None else padding)].unique()
         examples = max((len(indices) for indices, _ in lookups.values()), default=0)
-        number = sum(torch.bincount(each // self._sizes[name], minlength=examples) for name, each in pairs.items())
+        number = [torch.bincount(each // self._sizes[name], minlength=examples) for name, each in pairs.items()]
         found = {}
         for name, table in self.summed.items():
             each = pairs.get(name, table._indices()[0])
             added = each.double()
             if len(each):
-                adds = (self._selection.bound * _MARGIN / number.double().sqrt()).clamp_(max=1.0)
+                adds = (self._selection.bound * _MARGIN / torch.stack(number).sum(0).double().sqrt()).clamp_(max=1.0)
                 added = adds[each // len(table)]
             total = torch.sparse_coo_tensor((each % len(table))[None], added, (len(table),), check_invariants=False)
             found[name + _COUNTS] = total.coalesce()

@@ -271,11 +271,12 @@ def members(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [member for each in wrapped(optimizer) for group in each.param_groups for member in group["params"]]
 
 
-def takes_sparse(optimizer: torch.optim.Optimizer) -> set[int]:
-    """Return the ids of the parameters whose sparse gradients change only the rows that these store: those of plain SGD."""
+def takes_sparse(optimizer: torch.optim.Optimizer, parameter: Tensor) -> bool:
+    """Return whether a sparse gradient changes only the rows that it stores: with plain SGD, in the parameter's precision."""
     groups = [group for each in wrapped(optimizer) if type(each) is torch.optim.SGD for group in each.param_groups]
     plain = [group for group in groups if not (group["momentum"] or group["weight_decay"] or group["fused"])]
-    return {id(member) for group in plain for member in group["params"]}
+    known = any(member is parameter for group in plain for member in group["params"])
+    return known and gradient_dtype(parameter) == parameter.dtype
 
 
 def list_leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting.guarantee.statement import Guarantee
 from privet.accounting.queries import DEFAULT_ACCOUNTANT
@@ -80,10 +81,7 @@ class Loop(Unique, ABC):
         checks.check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
         checks.check_plan_suits(parts.optimizer, plan, self._parameters)
         self._members = list(map(id, checks.members(parts.optimizer)))
-        self._selected = None if plan.embeddings is None else SelectedRows(plan.embeddings, self._parameters)
-        # Numbers that every step draws; how many rows of tables a step selects is not known before.
-        noised = {**self._parameters, **({} if self._selected is None else self._selected.summed)}
-        self._noised = sum(0 if each.is_sparse else each.numel() for each in noised.values())
+        self._selected = SelectedRows.of(plan.embeddings, self._parameters)
         self._rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
             checks.check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
@@ -210,7 +208,8 @@ class Loop(Unique, ABC):
             return None
         self._check_unchanged()
         if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
-            self._noise.draw_ahead(self._noised)
+            sums = self._parameters if self._selected is None else {**self._parameters, **self._selected.summed}
+            self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse))
         token = ledger.reserve()
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)

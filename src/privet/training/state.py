@@ -334,12 +334,9 @@ class TrainingState:
         if self.masks is not None:
             released = self.masks.apply(released)
         directions = self.iterates.step(released, self._parameters)
-        if any(tensor.is_sparse for tensor in directions.values()):
-            sparse = takes_sparse(self._optimizer) - {id(self._parameters[name]) for name in self._masters.names}
-            directions = {
-                name: tensor.to_dense() if tensor.is_sparse and id(self._parameters[name]) not in sparse else tensor
-                for name, tensor in directions.items()
-            }
+        sparse = [name for name, each in directions.items() if each.is_sparse]
+        refused = [name for name in sparse if not takes_sparse(self._optimizer, self._parameters[name])]
+        directions = {**directions, **{name: directions[name].to_dense() for name in refused}}
         for name in directions.keys() - self._masters.names:
             self._parameters[name].grad = directions[name]
         self._masters.hold(directions)

@@ -69,10 +69,6 @@ def _mask_dense(grad: DenseGrad, mask: Mask) -> PerExampleGrad:
     return _take_entries(grad, mask, mask.places, iter([(slice(None), grad.gradients)]))
 
 
-def _mask_conv_dense(grad: ConvDenseGrad, mask: Mask) -> PerExampleGrad:
-    return _take_entries(grad, mask, mask.places_channels_last, iter([(slice(None), grad.gradients)]))
-
-
 def _mask_conv(grad: ConvGrad, mask: Mask) -> PerExampleGrad:
     if _fits(grad, mask):
         return _take_entries(grad, mask, mask.places_channels_last, grad.form_blocks())
@@ -81,10 +77,6 @@ def _mask_conv(grad: ConvGrad, mask: Mask) -> PerExampleGrad:
 
 def _mask_linear(grad: LinearGrad, mask: Mask) -> PerExampleGrad:
     return MaskedLinearGrad(grad, mask) if grad.inputs.shape[1] == 1 else _mask_formed(grad, mask)
-
-
-def _mask_concatenated(grad: ConcatenatedLinearGrads, mask: Mask) -> PerExampleGrad:
-    return _mask_linear(grad.concatenate(slice(None)), mask)
 
 
 def _mask_embedding(grad: EmbeddingGrad, mask: Mask) -> PerExampleGrad:
@@ -102,18 +94,14 @@ def _mask_derived(grad: DerivedGrad, mask: Mask) -> PerExampleGrad:
     return DerivedGrad(mask_grad(grad.inner, seen), grad.derivation, grad.precision)
 
 
-def _mask_disjoint(grad: DisjointGrads, mask: Mask) -> PerExampleGrad:
-    """Mask gradients of disjoint entries separately: the squared norms of the kept entries add up too."""
-    return DisjointGrads(tuple(mask_grad(part, mask) for part in grad.grads))
-
-
 _MASKERS: dict[type[PerExampleGrad], Callable[[Any, Mask], PerExampleGrad]] = {
     ConvGrad: _mask_conv,
     DerivedGrad: _mask_derived,
     DenseGrad: _mask_dense,
-    DisjointGrads: _mask_disjoint,
+    DisjointGrads: lambda grad, mask: DisjointGrads(tuple(mask_grad(part, mask) for part in grad.grads)),
     EmbeddingGrad: _mask_embedding,
-    ConvDenseGrad: _mask_conv_dense,
+    ConvDenseGrad: lambda grad, mask: _take_entries(grad, mask, mask.places_channels_last, iter([(slice(None), grad.gradients)])),
     LinearGrad: _mask_linear,
-    ConcatenatedLinearGrads: _mask_concatenated,
+    # As one linear map over the positions of all of them.
+    ConcatenatedLinearGrads: lambda grad, mask: _mask_linear(grad.concatenate(slice(None)), mask),
 }
