@@ -138,13 +138,12 @@ def ratings(path: str) -> Task:
     rating = torch.from_numpy(columns[:, 2] - 3.0).float()  # 3 is the middle of the scale
     users, movies = int(user.max()) + 1, len(known)
     listed = range(int((known <= LAST_PUBLIC).sum()))
-    return split(
-        lambda: Factors(users, movies, 8), listed, (16.0, 32.0, 64.0, 128.0), torch.from_numpy(user), torch.from_numpy(movie), rating
-    )
+    model, rates = (lambda: Factors(users, movies, 8)), (16.0, 32.0, 64.0, 128.0)
+    return split(model, listed, rates, torch.from_numpy(user), torch.from_numpy(movie), rating)
 
 
-def error(task: Task, embeddings: object, rate: float, seed: int, private: bool = True) -> tuple[float, float]:
-    """Return the root mean squared error on the test set after a training, and the seconds of a step."""
+def error(task: Task, embeddings: object, rate: float, seed: int, private: bool = True) -> float:
+    """Return the root mean squared error on the test set after a training."""
     torch.manual_seed(seed)
     model, examples = task.model(), len(task.train)
     plan = privet.Plan(
@@ -158,7 +157,7 @@ def error(task: Task, embeddings: object, rate: float, seed: int, private: bool 
     training = privet.Training(plan, model, squared_error, optimizer, task.train, scheduler=decay, physical_batch_size=BATCH)
     training.run()
     with torch.no_grad():
-        return float(squared_error(model, task.test).mean().sqrt()), training.seconds / STEPS
+        return float(squared_error(model, task.test).mean().sqrt())
 
 
 def arms(task: Task) -> Iterator[tuple[str, object, bool]]:
@@ -172,14 +171,13 @@ def arms(task: Task) -> Iterator[tuple[str, object, bool]]:
 
 def compare(task: Task) -> None:
     """Print the error of every arm at its best learning rate."""
-    print(f"| arm | error (the best constant: {task.baseline:.3f}) | learning rate | time of a step |\n|---|---|---|---|")
+    print(f"| arm | error (the best constant: {task.baseline:.3f}) | learning rate |\n|---|---|---|")
     for name, selection, private in arms(task):
         found = {rate: [error(task, selection, rate, seed, private) for seed in range(SEEDS)] for rate in task.rates}
-        means = {rate: statistics.mean(value for value, _ in runs) for rate, runs in found.items()}
+        means = {rate: statistics.mean(runs) for rate, runs in found.items()}
         best = min(means, key=lambda rate: means[rate] if means[rate] == means[rate] else float("inf"))
-        spread = statistics.stdev(value for value, _ in found[best])
-        seconds = statistics.median(second for _, second in found[best])
-        print(f"| {name} | {means[best]:.3f} ± {spread:.3f} | {best:g} | {1e3 * seconds:.0f} ms |", flush=True)
+        spread = statistics.stdev(found[best])
+        print(f"| {name} | {means[best]:.3f} ± {spread:.3f} | {best:g} |", flush=True)
 
 
 def main() -> None:
