@@ -3,53 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from privet.gradients.combine.sums import GroupedGrad
-from privet.gradients.core.per_example import PerExampleGrad, WrappedGrad
+from privet.gradients.core.per_example import PerExampleGrad
 from privet.gradients.layers.embedding.embedding import EmbeddingGrad
 from privet.noise.row_selection import sparse_rows
 from privet.sparsification.selected_rows import SelectedRows
 
 
-@dataclass(frozen=True, eq=False)
-class SparseSumGrad(WrappedGrad):
+class SparseSumGrad(EmbeddingGrad):
     """Gradients of a table whose weighted sum is sparse."""
-
-    inner: EmbeddingGrad
-
-    def materialize(self) -> Tensor:
-        """Return the gradients, (B, V, d)."""
-        return self.inner.materialize()
-
-    def squared_norms(self) -> Tensor:
-        """Return ‖gᵢ‖²."""
-        return self.inner.squared_norms()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """Return Σᵢ wᵢ·gᵢ, (V, d), which stores the rows that are looked up."""
-        rows, places = self.inner.indices.unique(return_inverse=True)
-        own = rows != (-1 if self.inner.padding is None else self.inner.padding)
+        rows, places = self.indices.unique(return_inverse=True)
+        own = rows != (-1 if self.padding is None else self.padding)
         padding = None if bool(own.all()) else int((~own).nonzero())
-        total = replace(self.inner, indices=places, size=len(rows), padding=padding).weighted_sum(weights)
-        return sparse_rows(rows[own], total[own], self.inner.size)
+        total = EmbeddingGrad(places, self.gradients, len(rows), padding).weighted_sum(weights)
+        return sparse_rows(rows[own], total[own], self.size)
 
 
 def split_tables(rows: SelectedRows, grads: Mapping[str, PerExampleGrad]) -> tuple[dict[str, PerExampleGrad], dict[str, Tensor]]:
     """Return gradients with those of the tables in the form of their sums, and the counts that are summed with them."""
     lookups = {name: _as_lookups(grads[name]) for name in rows.summed if name in grads}
-    counts = rows.count({name: (grad.indices, grad.padding) for name, grad in lookups.items()})
-    found: dict[str, PerExampleGrad] = {}
+    found: dict[str, PerExampleGrad] = {**grads}
     for name, grad in lookups.items():
         if (listed := rows.listed.get(name)) is None:
-            found[name] = SparseSumGrad(grad)
+            found[name] = SparseSumGrad(**vars(grad))
         else:
             places = rows.place(name, grad.indices, grad.padding)
             found[name] = EmbeddingGrad(places, grad.gradients, len(listed) + 1, padding=len(listed))
-    return {**grads, **found}, counts
+    return found, rows.count({name: (grad.indices, grad.padding) for name, grad in lookups.items()})
 
 
 def _as_lookups(grad: PerExampleGrad) -> EmbeddingGrad:
