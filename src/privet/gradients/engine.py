@@ -60,9 +60,7 @@ class Clipper:
     ) -> Clipper:
         """Return the clipper of a rule; arguments as for `clipped_sum`."""
         check_subspace(rule, subspace)
-        summed = parameters if subspace is None else subspace.released
-        if rows is not None:
-            summed = {**summed, **rows.summed}
+        summed = {**(parameters if subspace is None else subspace.released), **({} if rows is None else rows.summed)}
         groups = split_groups(rule, tuple(summed))
         known = None if masks is None else prepare_masks(masks, parameters)
         support = None if masks is None else {name: mask for name, mask in masks.items() if name in summed}
@@ -116,9 +114,7 @@ class RunningSum:
         if not sums:
             zeros = {name: zero_sum(tensor) for name, tensor in self.clipper.summed.items()}
             sums = {**zeros, **weigh(rule, norms[:, :0], self.clipper.groups)[1]}
-        counts = None
-        if self.clipper.rows is not None:
-            sums, counts = self.clipper.rows.finish(sums)
+        sums, counts = (sums, None) if self.clipper.rows is None else self.clipper.rows.finish(sums)
         scales, sensitivity = read_scales(rule, tuple(self.clipper.summed))
         return ClippedSum(sums, sensitivity, norms[0] if len(norms) == 1 else norms, part, scales, self.clipper.support, counts)
 

@@ -255,10 +255,6 @@ def _add_lookups(one: Tensor, other: Tensor) -> Tensor:
     return one + other
 
 
-def _merge_views(grads: Sequence[DerivedGrad]) -> PerExampleGrad:
-    return DerivedGrad(sum_grads([grad.inner for grad in grads]), grads[0].derivation, grads[0].precision)
-
-
 def _view_key(grad: DerivedGrad) -> Hashable:
     """Return a key that is equal for equal views of a parameter; a tensor that is no view gets a unique key."""
     tensor, span = grad.derivation.tensor, grad.derivation.span
@@ -271,7 +267,7 @@ _MERGERS: dict[type[PerExampleGrad], tuple[Callable[[Any], Hashable], Callable[[
     ConvDenseGrad: (lambda grad: None, _add_stored),
     EmbeddingGrad: (lambda grad: (grad.size, grad.padding), _merge_lookups),
     GroupedLinearGrad: (lambda grad: grad.size, concatenate_rows),
-    DerivedGrad: (_view_key, _merge_views),
+    DerivedGrad: (_view_key, lambda grads: replace(grads[0], inner=sum_grads([grad.inner for grad in grads]))),
 }
 
 

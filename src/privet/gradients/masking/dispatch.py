@@ -63,18 +63,6 @@ def _mask_formed(grad: PerExampleGrad, mask: Mask) -> PerExampleGrad:
     return _take_entries(grad, mask, mask.places, ((block, grad.index_select(block).materialize()) for block in cut))
 
 
-def _mask_dense(grad: DenseGrad, mask: Mask) -> PerExampleGrad:
-    if mask.density > _FEW:
-        return MaskedGrad(grad, mask)
-    return _take_entries(grad, mask, mask.places, iter([(slice(None), grad.gradients)]))
-
-
-def _mask_conv(grad: ConvGrad, mask: Mask) -> PerExampleGrad:
-    if _fits(grad, mask):
-        return _take_entries(grad, mask, mask.places_channels_last, grad.form_blocks())
-    return MaskedConvGrad(grad, mask)
-
-
 def _mask_linear(grad: LinearGrad, mask: Mask) -> PerExampleGrad:
     return MaskedLinearGrad(grad, mask) if grad.inputs.shape[1] == 1 else _mask_formed(grad, mask)
 
@@ -95,9 +83,17 @@ def _mask_derived(grad: DerivedGrad, mask: Mask) -> PerExampleGrad:
 
 
 _MASKERS: dict[type[PerExampleGrad], Callable[[Any, Mask], PerExampleGrad]] = {
-    ConvGrad: _mask_conv,
+    ConvGrad: lambda grad, mask: (
+        _take_entries(grad, mask, mask.places_channels_last, grad.form_blocks())
+        if _fits(grad, mask)
+        else MaskedConvGrad(grad, mask)
+    ),
     DerivedGrad: _mask_derived,
-    DenseGrad: _mask_dense,
+    DenseGrad: lambda grad, mask: (
+        MaskedGrad(grad, mask)
+        if mask.density > _FEW
+        else _take_entries(grad, mask, mask.places, iter([(slice(None), grad.gradients)]))
+    ),
     DisjointGrads: lambda grad, mask: DisjointGrads(tuple(mask_grad(part, mask) for part in grad.grads)),
     EmbeddingGrad: _mask_embedding,
     ConvDenseGrad: lambda grad, mask: _take_entries(grad, mask, mask.places_channels_last, iter([(slice(None), grad.gradients)])),

@@ -32,9 +32,8 @@ def split_tables(rows: SelectedRows, grads: Mapping[str, PerExampleGrad]) -> tup
     lookups = {name: _as_lookups(grads[name]) for name in rows.summed if name in grads}
     found: dict[str, PerExampleGrad] = {**grads}
     for name, grad in lookups.items():
-        if (listed := rows.listed.get(name)) is None:
-            found[name] = SparseSumGrad(**vars(grad))
-        else:
+        found[name] = SparseSumGrad(**vars(grad))
+        if (listed := rows.listed.get(name)) is not None:
             places = rows.place(name, grad.indices, grad.padding)
             found[name] = EmbeddingGrad(places, grad.gradients, len(listed) + 1, padding=len(listed))
     return found, rows.count({name: (grad.indices, grad.padding) for name, grad in lookups.items()})

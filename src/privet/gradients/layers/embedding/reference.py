@@ -53,15 +53,11 @@ def weighted_sum(indices: Tensor, gradients: Tensor, weights: Tensor, size: int,
     for block in blocks(len(indices), 2 * gradients[:1].numel(), gradients.device):
         ordered, in_order, slots = _find_slots(indices[block])
         rows = torch.zeros_like(ordered).scatter_(1, in_order, ordered)  # row 0 for empty slots, which hold zeros
-        total.index_add_(0, rows.flatten(), _add_up(slots, _scale(gradients[block], factors[block])))
+        scaled = gradients[block, : 1 if is_shared(gradients) else None] * factors[block]
+        total.index_add_(0, rows.flatten(), _add_up(slots, scaled.expand_as(gradients[block])))
     if padding is not None:
         total[padding] = 0
     return total
-
-
-def _scale(gradients: Tensor, factors: Tensor) -> Tensor:
-    """Return the product; a gradient shared by all positions is multiplied once."""
-    return (gradients[:, :1] * factors).expand_as(gradients) if is_shared(gradients) else gradients * factors
 
 
 def _sort_indices(indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
