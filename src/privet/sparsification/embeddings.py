@@ -71,7 +71,7 @@ class FEST(RowSelection):
         with the same sensitivity, and ε is that of the plan without a list.
 
     Source:
-        Ghazi et al. 2023, "Sparsity-Preserving Differentially Private Training of Large Embedding Models", section 3.1, with a
+        Ghazi et al. 2023, "Sparsity-Preserving Differentially Private Training of Large Embedding Models" (DP-FEST), with a
         vocabulary that is known and not released.
 
     >>> FEST({"words.weight": [5, 0, 2]}).rows
@@ -134,8 +134,7 @@ class AdaFEST(RowSelection):
         is independent of everything that is released, and so it need not be drawn.
 
     Source:
-        Ghazi et al. 2023, "Sparsity-Preserving Differentially Private Training of Large Embedding Models", Algorithm 1 and
-        section 3.3.
+        Ghazi et al. 2023, "Sparsity-Preserving Differentially Private Training of Large Embedding Models" (DP-AdaFEST).
 
     >>> AdaFEST(("words.weight",), threshold=10.0, share=0.2).gradient_share
     0.8
