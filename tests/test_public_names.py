@@ -11,7 +11,7 @@ from privet import budget, plan
 FRONT = [getattr(privet, name) for name in privet.__all__]
 PACKAGES = [*(value for value in FRONT if isinstance(value, types.ModuleType)), budget, plan]
 # Each name at the front door also has a place in the package that documents it.
-MOST = 200
+MOST = 205
 
 
 def names_of(package):

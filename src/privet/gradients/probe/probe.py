@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
+from privet._utils.tensors import sketch
 from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
@@ -30,7 +31,6 @@ from privet.gradients.methods.tape import Tape
 from privet.gradients.parameters import trainable
 from privet.gradients.probe.joint import disable_inner_dropout, move_parameters, refuse_in_batch_loss
 from privet.gradients.probe.restored import warn_of_restored
-from privet.gradients.probe.sketch import sketch
 from privet.gradients.probe.slow import MANY, is_faster_alone, warn_of_groups, warn_of_loop
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
