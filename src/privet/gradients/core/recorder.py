@@ -207,7 +207,7 @@ class Recorder:
         be a view: if the user's code writes to a view, its node leaves the graph.
         """
         y = compute(x if x.requires_grad else x.detach().requires_grad_(), *self.detach(*parameters))
-        assert not y._is_view()
+        assert y.grad_fn is not None and not y._is_view()
         self._observed.append(_Observed(GradientEdge(y.grad_fn, y.output_nr), x.detach(), x._version, record))
         return y
 
