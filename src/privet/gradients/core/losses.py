@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge
 
 from privet.errors import InvalidArgumentError
 
@@ -67,7 +66,7 @@ def check_losses(losses: object, examples: int) -> Tensor:
 _run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 
 
-def backpropagate(losses: Tensor, inputs: Sequence[Tensor | GradientEdge]) -> Sequence[Tensor | None]:
+def backpropagate(losses: Tensor, inputs: Sequence[Any]) -> Sequence[Tensor | None]:
     """Return the gradients of the sum of the losses, (B,) or (B, 1), by the inputs; None for those that it does not use."""
     ones = torch.ones_like(losses)
     if _run_backward is None:

@@ -207,8 +207,9 @@ class Recorder:
         be a view: if the user's code writes to a view, its node leaves the graph.
         """
         y = compute(x if x.requires_grad else x.detach().requires_grad_(), *self.detach(*parameters))
-        assert y.grad_fn is not None and not y._is_view()
-        self._observed.append(_Observed(GradientEdge(y.grad_fn, y.output_nr), x.detach(), x._version, record))
+        assert not y._is_view()
+        node: Any = y.grad_fn
+        self._observed.append(_Observed(GradientEdge(node, y.output_nr), x.detach(), x._version, record))
         return y
 
     def backpropagate(self, losses: Tensor) -> None:
