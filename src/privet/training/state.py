@@ -333,10 +333,10 @@ class TrainingState:
         self._rule.adapt(released, self.divisor)
         if self.masks is not None:
             released = self.masks.apply(released)
-        directions = self.iterates.step(released, self._parameters)
-        sparse = [name for name, each in directions.items() if each.is_sparse]
-        refused = [name for name in sparse if not takes_sparse(self._optimizer, self._parameters[name])]
-        directions = {**directions, **{name: directions[name].to_dense() for name in refused}}
+        directions = dict(self.iterates.step(released, self._parameters))
+        for name, each in directions.items():
+            if each.is_sparse and not takes_sparse(self._optimizer, self._parameters[name]):
+                directions[name] = each.to_dense()
         for name in directions.keys() - self._masters.names:
             self._parameters[name].grad = directions[name]
         self._masters.hold(directions)

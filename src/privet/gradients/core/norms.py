@@ -169,16 +169,29 @@ def _measure_few(products: list[Sequence[Tensor]]) -> Tensor:
     """Return Σ‖x‖² + Σ‖a‖²‖g‖² over products of few float32 numbers, in float64, in which no square underflows."""
     if len(products) == 1:
         return _measure(products[0])
-    pairs = [factors for factors in products if len(factors) == 2]
-    places = {_memory(g): place for place, (_, g) in enumerate(pairs)}
-    rest = [(x, places.get(_memory(x))) for x, *others in products if not others]
-    again = tuple([place for _, place in rest if place is not None])  # ‖x‖² of a bias is ‖g‖² of its weight
-    single = [x for x, place in rest if place is None]
-    columns = list(map(as_matrix, (*[a for a, _ in pairs], *[g for _, g in pairs], *single)))
+    # Sides of the pairs, and the others but those that are the g of a pair: ‖x‖² of a bias is ‖g‖² of its weight.
+    left: list[Tensor] = []
+    right: list[Tensor] = []
+    single: list[Tensor] = []
+    again: list[int] = []  # the places of these pairs
+    places: dict[object, int] = {}
+    for factors in sorted(products, key=len, reverse=True):
+        x = factors[-1]
+        memory = x.data_ptr(), x.numel(), x.dtype, x.is_contiguous() or id(x)
+        x = x if x.dim() == 2 else as_matrix(x)
+        if len(factors) == 2:
+            places[memory] = len(left)
+            left.append(factors[0] if factors[0].dim() == 2 else as_matrix(factors[0]))
+            right.append(x)
+        elif memory in places:
+            again.append(places[memory])
+        else:
+            single.append(x)
+    columns = [*left, *right, *single]
     joined = torch.cat(columns, 1)
-    if not pairs:
+    if not left:
         return _precise_norms(joined).square_()
-    choice, one = _choose_columns(tuple([x.shape[1] for x in columns]), len(pairs), again, joined.device)
+    choice, one = _choose_columns(tuple([x.shape[1] for x in columns]), len(left), tuple(again), joined.device)
     squares = torch.addmm(one, joined.double().square_(), choice)
     squares.masked_fill_(squares >= _LARGEST_SQUARE, torch.nan)
     of_a, of_g = squares.chunk(2, dim=1)
@@ -192,11 +205,6 @@ def _choose_columns(lengths: tuple[int, ...], pairs: int, again: tuple[int, ...]
     columns = torch.eye(2 * pairs + 2, dtype=torch.float64, device="cpu")
     choice = columns[of].repeat_interleave(torch.tensor(lengths, device="cpu"), dim=0)
     return choice.to(device), columns[[pairs, *again]].sum(0).to(device)
-
-
-def _memory(x: Tensor) -> object:
-    """Return a key that tensors share if they are the same numbers in the same memory."""
-    return (x.data_ptr(), x.numel(), x.dtype) if x.numel() and x.is_contiguous() else object()
 
 
 @functools.cache
