@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 from asked import ask, refused, succeed, told
 
 import privet
+from privet.cli._verbs.train import TrainOptions
 from privet.cli.main import VERBS
 
 
@@ -137,16 +139,28 @@ def test_a_large_delta_gets_a_caution(capsys):
     assert "one random record" in text
 
 
-def test_train_lists_its_options_by_topic(capsys):
+def headings_of(text, indent):
+    return re.findall(rf"^{indent}([A-Z][a-z]+(?: [a-z,]+)*):$", text, flags=re.MULTILINE)
+
+
+def test_train_lists_its_options_by_topic_and_the_common_ones_first(capsys):
+    """The help of a first training fits on two screens; the rest is below "Advanced"."""
     text = run(capsys, "train --help")
-    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith((" ", "Usage"))]
-    assert headings == [
-        "Data:", "Privacy:", "Sampling and length:", "Model and optimizer:", "Clipping:", "Sparsification and momentum:", "Run:",
-        "Options:",
+    common, advanced = text.split("\nAdvanced:\n")
+    assert len(common.split()) <= 400
+    assert headings_of(common, "") == [
+        "Data", "Privacy", "Sampling and length", "Model and optimizer", "Clipping", "Run", "Options",
     ]  # fmt: skip
-    sections = dict(zip(headings, re.split(r"^[A-Z][a-z ]+:$", text, flags=re.MULTILINE)[1:], strict=True))
-    for topic, option in (("Data:", "--target"), ("Privacy:", "--delta"), ("Clipping:", "--bound"), ("Options:", "--help")):
-        assert f"\n  {option} " in sections[topic]
+    assert headings_of(advanced, "  ") == [
+        "Data", "Privacy", "Sampling and length", "Model and optimizer", "Clipping",
+        "Correlated noise, momentum and sparsification", "Run",
+    ]  # fmt: skip
+    first, last = (
+        re.findall(r"^ {2,4}--([a-z-]+)", part, flags=re.MULTILINE) for part in (common.partition("Data:\n")[2], advanced)
+    )
+    assert {"data", "delta", "epsilon", "out", "help"} <= {*first}
+    assert {"target", "clipping", "noise", "log"} <= {*last}
+    assert len([*first, *last]) == len({*first, *last}) == len(fields(TrainOptions)) + 1  # --help
 
 
 def test_without_a_verb_the_help_is_shown(capsys):

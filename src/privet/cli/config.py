@@ -179,10 +179,10 @@ class ConfigOptions:
     """Options in a file."""
 
     config: Path | None = option(
-        "TOML or JSON file of options, with an optional plan under `plan`; or plan.json of a run to repeat.", RUN,
+        "TOML or JSON file of options, which may have a `plan`; or the plan.json of a run to repeat.", RUN,
         callback=_apply, is_eager=True,
     )  # fmt: skip
     config_schema: bool = option(
-        "Print the JSON Schema of --config files, for editors, and exit.", RUN, False, "--config-schema",
+        "Print the JSON Schema of --config files and exit; editors read it.", RUN, False, "--config-schema",
         callback=_show, is_eager=True,
     )  # fmt: skip

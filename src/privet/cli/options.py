@@ -204,9 +204,9 @@ class DataOptions:
     """The data."""
 
     data: str | None = option("Data set by name, or path to a table or an .npz file.", DATA)
-    schema: str | None = option("Public schema of a table, a TOML file; see privet schema draft.", DATA)
+    schema: str | None = option("TOML file that declares the columns of a table; see privet schema draft.", DATA)
     classes: str | None = option(
-        "Classes of a file: K for the labels 0 to K−1, or the labels in order, separated by commas. Never read from the rows.",
+        "Classes of a file: K for the labels 0 to K−1, or the labels in order, separated by commas.",
         DATA, parser=join_values, metavar="K|A,B,…",
     )  # fmt: skip
 
@@ -215,7 +215,7 @@ class DataOptions:
 class FolderOptions:
     """Data that are not fetched."""
 
-    folder: str | None = option("Folder with the files of the data set, instead of fetching them.", DATA, metavar="PATH")
+    folder: str | None = option("Folder that has the files of the data set. Nothing is fetched then.", DATA, metavar="PATH")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,9 +223,9 @@ class UserOptions:
     """Users as units of privacy."""
 
     user_column: str | None = option(
-        "Array of user ids in an .npz file: the unit of privacy becomes the user; requires --user-cap.", PRIVACY
+        "Array of user ids in an .npz file. It makes the user the unit of privacy. Requires --user-cap.", PRIVACY
     )
-    user_cap: int | None = option("Largest number of examples used per user.", PRIVACY)
+    user_cap: int | None = option("Largest number of examples of one user.", PRIVACY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,12 +233,12 @@ class PrivacyOptions:
     """The guarantee, the source of its noise, and the public data that measures what it leaves."""
 
     test: str | None = option(
-        "Public test data for a file, in the format of --data. Without test data, no accuracy is reported.", DATA
+        "File with public test data, in the format of --data. Without it, a file has no test accuracy.", DATA
     )
     epsilon: float | None = option("Target ε; never exceeded.", PRIVACY)
     delta: float = option("Target δ; below 1 / examples.", PRIVACY, 1e-5, part="plan")
     noise_multiplier: float | None = option(
-        "Noise standard deviation over sensitivity, instead of --epsilon.", PRIVACY, part="noise", without="--epsilon"
+        "Standard deviation of the noise over the sensitivity, instead of --epsilon.", PRIVACY, part="noise", without="--epsilon"
     )
     adjacency: str = option(
         f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", PRIVACY, "add-remove", part="plan"
@@ -255,9 +255,9 @@ class LengthOptions:
     epochs: float | None = option("Passes over the data, instead of --steps.", SAMPLING, part="plan", without="--steps")
     steps: int | None = option("Number of steps.", SAMPLING, part="plan")
     batch_size: float | None = option(
-        "Expected batch size; default: by the number of examples, the steps and the model.", SAMPLING, part="sampling"
+        "Expected batch size. Default: chosen by examples, steps and model.", SAMPLING, part="sampling"
     )
-    sampling: str = option(f"Sampling scheme of the batches: {_words(SCHEMES)}.", SAMPLING, "poisson", part="sampling")
+    sampling: str = option(f"How batches are sampled: {_words(SCHEMES)}.", SAMPLING, "poisson", part="sampling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ class ClippingOptions:
     """The clipping rule."""
 
     clipping: str = option(f"Clipping rule: {_words(NORM_RULES)}.", CLIPPING, "flat", part="clipping")
-    bound: float | None = option("Clip bound C; default: by the model, 1 or 0.1.", CLIPPING, part="clipping")
+    bound: float | None = option("Clip bound C. Default: 1, or 0.1 for convolutions.", CLIPPING, part="clipping")
     stability: float | None = option(f"Constant r in the weight's denominator. {_of('stability')}.", CLIPPING, part="clipping")
     scale: float | None = option(f"Factor s of the norm in the weight's denominator. {_of('scale')}.", CLIPPING, part="clipping")
     cutoff: float | None = option(f"Norm above which a gradient is dropped. {_of('cutoff')}.", CLIPPING, part="clipping")
@@ -273,7 +273,7 @@ class ClippingOptions:
         f"Groups that are clipped separately: {_words(STYLES)} (flat: one group).", CLIPPING, "flat", part="clipping"
     )
     adaptive_quantile: float | None = option(
-        "Adapt the bound, privately, to this quantile of the gradient norms.", CLIPPING, part="clipping"
+        "Quantile of the gradient norms that the bound follows, by noisy estimates.", CLIPPING, part="clipping"
     )
 
 
@@ -282,35 +282,37 @@ class MechanismOptions:
     """Further parts of the mechanism: projections, subspaces of public gradients, schedules, correlated noise and momentum."""
 
     projections: int | None = option(
-        "Estimate norms from this many random projections instead of computing them; use at least 30.", CLIPPING, part="clipping"
+        "Number of random projections that estimate norms, better 30 or more. Default: norms are exact.",
+        CLIPPING,
+        part="clipping",
     )
     public: str | None = option(
-        "Public data for gradient embedding perturbation: a name of the catalogue, an .npz file, or dead-leaves (made-up "
-        "images). Their gradients span subspaces, and --bound is that of the part of a gradient in them.",
+        "Public data for gradient embedding perturbation: a data set by name, an .npz file, or dead-leaves (made-up images). "
+        "Their gradients span subspaces. --bound clips the part of a gradient inside these subspaces.",
         CLIPPING, part="plan",
     )  # fmt: skip
     dimensions: int | None = option(
-        "Dimensions of all subspaces together, for --public; default: 500.", CLIPPING, part="plan", needs="--public"
+        "Number of dimensions of all subspaces, for --public; default: 500.", CLIPPING, part="plan", needs="--public"
     )
     anchors: int | None = option(
-        "Public examples whose gradients a step uses, for --public; default: 500.", CLIPPING, part="plan", needs="--public"
+        "Number of public examples in a step, for --public; default: 500.", CLIPPING, part="plan", needs="--public"
     )
     residual_bound: float | None = option(
-        "Bound of the part outside the subspaces, for --public; 0 does not release it. Default: 0.4 times --bound.",
+        "Bound of the part of a gradient outside the subspaces, for --public; 0 leaves it out. Default: 0.4 times --bound.",
         CLIPPING, part="plan", needs="--public",
     )  # fmt: skip
 
     bound_schedule: str = option(
-        "Schedule of the clip bound: constant; linear:STEPS, to half the bound after so many steps, where it stays (or linear, "
-        "over all steps); geometric:RATE, to half the bound; piecewise:1@0.95,200, factors with the ends of pieces.",
+        "Schedule of the clip bound: constant; linear, to half the bound at the end; linear:STEPS, to half after so many steps; "
+        "geometric:RATE, to half; piecewise:1@0.95,200, the factor 1 for 95 % of the steps and then 200.",
         CLIPPING, "constant", part="bound_schedule",
     )  # fmt: skip
     fixed_noise: bool = option(
-        "Keep the noise standard deviation while the bound shrinks, so that later steps spend less ε.",
+        "Keep the standard deviation of the noise while the bound shrinks. Later steps then spend less ε.",
         CLIPPING, False, "--fixed-noise", part="noise", needs="--noise independent",
     )  # fmt: skip
     noise: str = option(
-        f"Correlation of the noise over the steps: {_words(NOISES)}. Banded noise samples in cycles of as many steps.",
+        f"How the noise of steps is correlated: {_words(NOISES)}. With banded noise, --bands steps are a cycle of sampling.",
         VARIANTS, "independent", part="noise",
     )  # fmt: skip
     bands: int | None = option("Number of bands of banded noise; default: 8.", VARIANTS, part="noise", needs="--noise banded")
@@ -318,18 +320,18 @@ class MechanismOptions:
         "Number of buffers of buffered noise; default: 3.", VARIANTS, part="noise", needs="--noise buffered"
     )
     inner_momentum: float | None = option(
-        "Weight γ₀ of an example's gradient at the previous parameters; requires --history.",
+        "Weight γ₀ of an example's gradients at past parameters. Requires --history.",
         VARIANTS, part="momentum", needs="--history", without="--per-example-momentum",
     )  # fmt: skip
     outer_momentum: float | None = option(
         "γ₁ in M ← (1 − γ₁)·M + release, instead of --momentum.", VARIANTS, part="momentum", without="--per-example-momentum"
     )
     history: int | None = option(
-        "Number K₀ of past parameters for --inner-momentum; each adds a pass to every step.",
+        "Number K₀ of past parameters for --inner-momentum. Each adds a pass to every step.",
         VARIANTS, part="momentum", needs="--inner-momentum",
     )  # fmt: skip
     per_example_momentum: float | None = option(
-        "γ in m ← γ·g + (1 − γ)·m, for each example; full batches only.", VARIANTS, part="momentum"
+        "γ in m ← γ·g + (1 − γ)·m, for each example. Needs full batches.", VARIANTS, part="momentum"
     )
 
 
@@ -338,13 +340,13 @@ class SparsityOptions:
     """Sparsification."""
 
     sparsify: float | None = option(
-        "Final fraction of coordinates to leave out; it grows from 0 and does not improve ε.", VARIANTS, part="sparsification"
+        "Fraction of coordinates to leave out at the end. It grows from 0; ε stays the same.", VARIANTS, part="sparsification"
     )
     refresh: int | None = option(
-        "Number of masks per epoch, for --sparsify; default: 1.", VARIANTS, part="sparsification", needs="--sparsify"
+        "Number of masks in an epoch, for --sparsify; default: 1.", VARIANTS, part="sparsification", needs="--sparsify"
     )
     sparsify_ranked: bool = option(
-        "Leave out the coordinates with the smallest releases, not random ones.",
+        "Leave out the coordinates with the smallest releases instead of random ones.",
         VARIANTS, False, "--sparsify-ranked", part="sparsification", needs="--sparsify",
     )  # fmt: skip
 
@@ -360,8 +362,8 @@ class OutputOptions:
 class DirectoryOptions(OutputOptions):
     """The directory of a run, and what its statement and card say."""
 
-    out: Path | None = option("Directory of the run, new or empty; default, but not for privet fit: a new one in runs/.", RUN)
-    purpose: str | None = option("What the model is for, in your own words; statement and card repeat it.", RUN)
+    out: Path | None = option("New or empty directory of the run. Default, except for privet fit: one in runs/.", RUN)
+    purpose: str | None = option("What the model is for, in your own words. Statement and card repeat it.", RUN)
     license: str | None = option("Licence of the model for its card, such as apache-2.0.", RUN)
 
 
@@ -369,18 +371,18 @@ class DirectoryOptions(OutputOptions):
 class RunOptions(DirectoryOptions):
     """The run, and a budget that pays for it."""
 
-    budget_file: Path | None = option("Budget file of privet budget create, which pays for this run.", PRIVACY, None, "--budget")
-    budget_part: str | None = option("Part of the data that this run uses, if the budget has parts.", PRIVACY)
-    seed: int = option("Seed of the initial parameters only; noise and sampling have no seed.", MODEL, 0)
+    budget_file: Path | None = option("Budget that pays for this run, a file of privet budget create.", PRIVACY, None, "--budget")
+    budget_part: str | None = option("Part of the budget's data that this run uses.", PRIVACY)
+    seed: int = option("Seed of the initial parameters. Noise and sampling have no seed.", MODEL, 0)
     resume: Path | None = option("Resume the unfinished run in this directory.", RUN)
-    adopt: bool = option("With --resume on another machine: assert that no other copy of the run continues.", RUN, False)
+    adopt: bool = option("Assert that no other copy of the run continues, for --resume on another machine.", RUN, False)
     log: list[str] | None = option(
-        "Send metrics to tensorboard, wandb or mlflow, or with a place: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI. May be "
-        "repeated.",
+        "Where metrics go: tensorboard, wandb or mlflow, or one of them with a place: tensorboard=FOLDER, wandb=PROJECT, "
+        "mlflow=URI. Repeatable.",
         RUN,
     )
     full: bool = option("Print the full privacy statement at the end.", None, False, "--full")
-    quiet: bool = option("Show no progress bar; print only the directory and ε.", None, False)
+    quiet: bool = option("Print only the directory and ε, without a progress bar.", None, False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,13 +391,13 @@ class QuestionOptions(OutputOptions):
 
     examples: int | None = option("Public number of examples in the data set.", SAMPLING)
     batch_size: float | None = option("Expected batch size.", SAMPLING)
-    sampling: str = option(f"Sampling scheme of the batches: {_words(SCHEMES)}.", SAMPLING, "poisson")
+    sampling: str = option(f"How batches are sampled: {_words(SCHEMES)}.", SAMPLING, "poisson")
     delta: float | None = option("Target δ; below 1 / examples.", PRIVACY)
     adjacency: str | None = option(f"Relation between neighbouring data sets: {_words(ADJACENCIES)}.", PRIVACY)
     accountant: str = option(
         f"Privacy accountant: {_words(ACCOUNTANTS)} (edgeworth and gdp may underestimate ε).", PRIVACY, "pld"
     )
     unit: str = option(
-        "Unit of privacy, in which --examples and --batch-size count: example, user, or group:4 for groups of four.",
+        "Unit of privacy: example, user, or group:4 for groups of four. --examples and --batch-size count units.",
         PRIVACY, "example",
     )  # fmt: skip

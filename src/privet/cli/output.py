@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ PRIVACY = "Privacy"
 SAMPLING = "Sampling and length"
 MODEL = "Model and optimizer"
 CLIPPING = "Clipping"
-VARIANTS = "Sparsification and momentum"
+VARIANTS = "Correlated noise, momentum and sparsification"
 RUN = "Run"
 _ORDER = (DATA, CLIENTS, PRIVACY, SAMPLING, MODEL, CLIPPING, VARIANTS, RUN)
 # Width of the column of option names; click's default. A longer name gets a line to itself.
@@ -87,19 +88,25 @@ class CommandByTopic(TyperCommand):
             raise in_options(error, {option for parameter in self.params for option in parameter.opts}) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a list of options per topic, in a fixed order and untopical options last, all with the same columns."""
-        topics: dict[str, list[tuple[str, str]]] = {name: [] for name in _ORDER}
+        """Write a list of options per topic, with the same columns; options that are not COMMON come last, as "Advanced"."""
+        names = (*_ORDER, "Arguments", "Options")
+        topics: dict[tuple[bool, str], list[tuple[str, str]]] = {(late, name): [] for late in (False, True) for name in names}
+        common = getattr(getattr(self.callback, "options", None), "COMMON", None)
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
                 default = "Arguments" if parameter.param_type_name == "argument" else "Options"
-                topics.setdefault(getattr(parameter, "rich_help_panel", None) or default, []).append(record)
-        topics["Options"] = topics.pop("Options", [])
+                topic = getattr(parameter, "rich_help_panel", None) or default
+                advanced = common is not None and topic != default and parameter.name not in common
+                topics.setdefault((advanced, topic), []).append(record)
         width = min(_WIDEST_NAME, max((len(name) for records in topics.values() for name, _ in records), default=0))
-        for topic, records in topics.items():
-            if records:
-                with formatter.section(topic):
-                    # With rich installed, some versions of typer escape brackets for it.
-                    formatter.write_dl([(name.ljust(width), text.replace("\\[", "[")) for name, text in records])
+        with ExitStack() as stack:
+            for (advanced, topic), records in topics.items():
+                if records and advanced and not formatter.current_indent:
+                    stack.enter_context(formatter.section("Advanced"))
+                if records:
+                    with formatter.section(topic):
+                        # With rich installed, some versions of typer escape brackets for it.
+                        formatter.write_dl([(name.ljust(width), text.replace("\\[", "[")) for name, text in records])
 
 
 def as_option(name: str) -> str:

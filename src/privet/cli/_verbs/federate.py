@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
@@ -38,8 +38,13 @@ class FederateOptions(
 ):
     """The options of `privet federate`."""
 
+    COMMON: ClassVar = (  # the help lists the others last
+        "data", "schema", "classes", "test", "epsilon", "delta", "rounds", "cohort", "local_steps", "local_batch_size",
+        "local_learning_rate", "model", "server_optimizer", "server_learning_rate", "bound", "config", "out", "resume",
+    )  # fmt: skip
+
     data: str | None = option("Path to a table or an .npz file, whose users are the clients.", DATA)
-    schema: str | None = option('Public schema of a table, with a column of the kind "user"; see privet schema.', DATA)
+    schema: str | None = option('TOML file that declares the columns of a table; one is of the kind "user".', DATA)
     epsilon: float | None = option("Target ε of a user; never exceeded.", PRIVACY)
     delta: float = option("Target δ; below 1 / clients.", PRIVACY, 1e-5)
     rounds: int | None = option(f"Number of rounds; default: {_ROUNDS}.", SAMPLING)
@@ -50,10 +55,10 @@ class FederateOptions(
     local_learning_rate: float | None = option(f"Learning rate of clients; default: {_LOCAL_RATE}.", CLIENTS, without="--fed-sgd")
     proximal: float | None = option("Coefficient of FedProx; default: 0, which is FedAvg.", CLIENTS, without="--fed-sgd")
     full_weight: int | None = option(
-        "Number of examples from which a client has weight 1, and less with fewer; default: equal weights.", CLIENTS
+        "Number of examples that give a client the weight 1; fewer give less. Default: equal weights.", CLIENTS
     )
     fed_sgd: bool = option("DP-FedSGD: an update is the mean gradient of a client.", CLIENTS, False, "--fed-sgd")
-    model: str | None = option(f"Network: {', '.join(models.NAMES)}; default: by the input shape.", MODEL)
+    model: str | None = option(f"Network: {', '.join(models.NAMES)}. Default: by the shape of the inputs.", MODEL)
     server_optimizer: str = option(
         f"Optimizer of the server: {', '.join(SERVERS)} (FedAvg, FedAvgM with 0.9, FedAdam).", MODEL, "sgd"
     )

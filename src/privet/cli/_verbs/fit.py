@@ -29,10 +29,10 @@ class FitOptions(options.DirectoryOptions, options.PrivacyOptions, options.Folde
 
     mechanism: str = option("What gets noise: objective (usually better) or output.", MODEL, "objective")
     regularisation: float | None = option(
-        "Weight Λ of ½‖θ‖² beside the sum of the losses; default: by ε and the mechanism.", MODEL
+        "Weight Λ of ½‖θ‖², which is added to the sum of the losses. Default: by ε and the mechanism.", MODEL
     )
-    radius: float = option("Norm to which longer rows of features are scaled down.", MODEL, 1.0)
-    intercept: float = option("Constant feature; 0 for none.", MODEL, 1.0)
+    radius: float = option("Largest norm of a row of features. Longer rows are scaled down to it.", MODEL, 1.0)
+    intercept: float = option("Value of a constant feature; 0 for none.", MODEL, 1.0)
     threshold: float = option("Largest residual of a regression, whose target is scaled to [-1, 1].", MODEL, 0.25)
     device: str = option("Torch device: cpu, cuda, …", RUN, "cpu")
 

@@ -59,11 +59,10 @@ class PlanOptions(options.OutputOptions, options.LengthOptions, options.UserOpti
 def plan(_: typer.Context, given: PlanOptions) -> None:
     """Show the noise, the signal and the time of a training at several ε, without training.
 
-    The signal is the largest distance from zero that the sum of all releases can have, in standard deviations of its noise. Below
-    20, training learns next to nothing; at 80 it keeps about half of the possible accuracy, and nearly all from 300 on.
+    The signal says how far from zero the sum of all releases can be, in standard deviations of its noise. Below 20, training
+    learns next to nothing. At 80 it keeps about half of the possible accuracy, and nearly all from 300 on.
 
-    Only public facts are used: the number of examples, their shape, and the settings. Of a file, only the numbers of rows and
-    users are used.
+    The command uses only public facts: the number of examples, their shape, and the settings. It counts rows and users of a file.
 
     Example: privet plan --data digits --epsilon 1 --epsilon 3
 
@@ -149,9 +148,9 @@ def _format(name: str, given: PlanOptions, rows: Sequence[_Row]) -> str:
         for text in row["warnings"]:
             told.setdefault(text, []).append(epsilon)
     legend = (
-        "Signal: largest distance of the sum of all releases from zero, in standard deviations of its noise.",
-        f"Below {HOPELESS:g} training learns next to nothing; {WEAK:g} keep about half of the possible accuracy, 300 nearly all.",
-        "Share of ε: what these batches use of the signal that full batches have at this ε.",
+        "Signal: how far from zero the sum of all releases can be, in standard deviations of its noise.",
+        f"Below {HOPELESS:g} training learns next to nothing. {WEAK:g} keep about half of the possible accuracy, 300 nearly all.",
+        "Share of ε: the fraction that these batches keep of the signal of full batches at this ε.",
     )
     warnings = (
         f"Warning: {text}." if len(about) == len(rows) else f"Warning (ε = {', '.join(about)}): {text}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 
@@ -41,56 +41,58 @@ class TrainOptions(
 ):
     """The options of `privet train`."""
 
+    COMMON: ClassVar = (  # the help lists the others last
+        "data", "schema", "classes", "test", "epsilon", "delta", "epochs", "steps", "batch_size", "model", "optimizer",
+        "learning_rate", "bound", "config", "out", "resume", "device",
+    )  # fmt: skip
+
     target: str | None = option("Column to predict; it must be that of the schema.", DATA)
     holdout: float | None = option(
-        "Fraction of the private examples (or users) to hold out; the final result on them is released with noise. Requires "
+        "Fraction of the private examples (or users) to hold out. The final result on them is released with noise. Requires "
         "--evaluation-epsilon.",
         DATA,
     )
     evaluation_epsilon: float | None = option(
-        "ε of the result on held-out data. Held-out data is not trained on, so the run's ε is the larger of both, no sum.",
+        "ε of the result on held-out data. No step uses these data, so the run's ε is the larger of the two, not their sum.",
         PRIVACY, part="plan",
     )  # fmt: skip
     class_priors: str | None = option(
-        "Public class priors in the order of the classes, such as 0.76,0.24: every class then counts alike in the loss.",
+        "Public frequencies of the classes, in their order, such as 0.76,0.24. The loss then gives every class the same weight.",
         DATA, parser=options.join_values, metavar="P,Q,…",
     )  # fmt: skip
     class_counts_epsilon: float | None = option(
-        "ε for noisy class counts that take the place of --class-priors; part of --epsilon.", PRIVACY, part="plan"
+        "Part of --epsilon that pays for noisy class counts, which replace --class-priors.", PRIVACY, part="plan"
     )
-    views: int | None = option("Number of augmented views per image, averaged before clipping; requires --augment.", DATA)
+    views: int | None = option("Number of views of an image, whose gradients are averaged. Requires --augment.", DATA)
     augment: str | None = option(f"Augmentations, separated by commas: {', '.join(AUGMENTATIONS)}.", DATA)
     noise_multiplier: float | None = option(
-        "Noise standard deviation over sensitivity, instead of --epsilon. With both: train until ε is spent.", PRIVACY,
+        "Standard deviation of the noise over the sensitivity, instead of --epsilon. With both: train until ε is spent.", PRIVACY,
         part="noise",
     )  # fmt: skip
     group_size: int | None = option(
-        "Number of examples that form one unit of privacy; requires --adjacency replace-one.", PRIVACY
+        "Number of examples that form one unit of privacy. Requires --adjacency replace-one.", PRIVACY
     )
-    model: str | None = option(f"Network: {', '.join(models.NAMES)}; default: by the input shape.", MODEL)
+    model: str | None = option(f"Network: {', '.join(models.NAMES)}. Default: by the shape of the inputs.", MODEL)
     optimizer: str = option(f"Optimizer: {', '.join(OPTIMIZERS)}.", MODEL, "sgd")
-    learning_rate: float | None = option(
-        "Learning rate; default: by the optimizer, the steps and, except for adaptive optimizers, noise and bound.",
-        MODEL,
-    )  # fmt: skip
-    momentum: float | None = option("Momentum of sgd, heavy-ball and nesterov; default: 0.9, or 0 with --outer-momentum.", MODEL)
+    learning_rate: float | None = option("Learning rate. Default: chosen by optimizer, steps, noise and bound.", MODEL)
+    momentum: float | None = option("Momentum of sgd, heavy-ball and nesterov. Default: 0.9, or 0 with --outer-momentum.", MODEL)
     optimizer_options: dict[str, Any] | None = option(
         "Further optimizer arguments, such as '{\"weight_decay\": 0.01}'.",
         MODEL, parser=options.read_arguments, metavar="JSON",
     )  # fmt: skip
     scale_from: Path | None = option(
-        "Directory of a run with another bound, momentum or noise: take its learning rate by the scaling rule, which keeps "
-        "η·C·σ/(1−µ) for sgd and η for adam. A rate that was searched on private data has an ε of its own.",
+        "Directory of a run whose learning rate is adapted to other bounds, momentum and noise. The rule keeps η·C·σ/(1−µ) for "
+        "sgd and η for adam. A rate that was searched on private data has an ε of its own.",
         MODEL, without="--learning-rate",
     )  # fmt: skip
     couple_learning_rate: bool = option(
-        "Scale the learning rate to keep η·σ·C constant under schedules of bound and noise.",
+        "Scale the learning rate so that schedules of bound and noise leave η·σ·C constant.",
         MODEL, False, "--couple-learning-rate",
     )  # fmt: skip
     average: str | None = option(f"Evaluate and save an average of the parameters over steps: {', '.join(AVERAGES)}.", MODEL)
     device: str = option("Torch device: cpu, cuda, …", RUN, "cpu")
     physical_batch_size: int | None = option(
-        "Largest number of examples in memory at once; does not change the result; default: by the model.", RUN
+        "Largest number of examples in memory at once. The result does not depend on it. Default: by the model.", RUN
     )
 
 
@@ -98,15 +100,14 @@ class TrainOptions(
 def train(context: typer.Context, given: TrainOptions) -> None:
     """Train a model with differential privacy, evaluate it and write a report.
 
-    The run's directory holds plan.json, model/, ledger, metrics.jsonl, guarantee.md, report.html and figures/.
+    The run's directory gets the model, its guarantee, a report and a ledger.
 
-    The guarantee covers the training set. Test data is assumed to be public: the test split of a public data set, x_test and
-    y_test of an .npz file, or the file of --test. Rows of a private table are never used for testing. The columns of a table are
-    declared by its schema, and the classes of an .npz file by --classes; nothing is inferred from rows.
+    The guarantee covers the training set. Privet assumes that test data is public: the test part of a public data set or of an
+    .npz file, or the file of --test. Privet takes columns from --schema and classes from --classes, never from rows.
 
     Example: privet train --data mnist --model cnn --epsilon 3 --delta 1e-5 --out runs/mnist
 
-    Table: privet train --data adult.csv --schema adult.toml --epsilon 3 (after: privet schema draft adult.csv --target income)
+    Table: privet train --data adult.csv --schema adult.toml --epsilon 3 (first: privet schema draft)
 
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
