@@ -82,8 +82,9 @@ bench: $(VENV)/dev.stamp  ## step time and peak memory against a plain step
 models-table: $(VENV)/dev.stamp  ## which method 50 architectures of transformers take, and what a private step costs: docs/results/models.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.models_table docs/results/models.md
 
-docs: $(VENV)/docs.stamp  ## build the documentation into site/; broken links and warnings fail
+docs: $(VENV)/docs.stamp $(VENV)/dev.stamp  ## build the documentation into site/, and look at it; broken links and warnings fail
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	PRIVET_SITE=site $(BIN)/python -m pytest -q tests/test_site.py
 
 dist: $(VENV)/dev.stamp  ## build wheel and sdist, and try each in an environment of its own
 	rm -rf dist && $(BIN)/python -m build --quiet && $(BIN)/python -m build --quiet --outdir dist experiments

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from browser import open_page
 from privet import report
 from privet.accounting import Event
 from privet.accounting.guarantee import tradeoff
 from privet.evaluation import tabulate
 from privet.report import comparison
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright, of the extra [dev]")
-
 INSPECT = (Path(__file__).parent / "inspect_page.js").read_text(encoding="utf-8")
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-# Nothing that asks the network; no sandbox, which containers do not allow.
-OPTIONS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 MEANING = tradeoff.meaning([Event(1.0, 1.2)], delta=1e-5)
 CLAIMED = {
@@ -86,21 +76,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory, run_writer: Callable[..., Pa
 
 @pytest.fixture(scope="module")
 def show(pages: dict[str, Path]) -> Iterator[Callable[..., Any]]:
-    """Start Chromium without a window, and return a function that opens a page."""
-    found = os.environ.get("PRIVET_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None or subprocess.run([found, "--version"], capture_output=True).returncode:
-        pytest.skip("needs Chromium: install the package chromium, or name the program in PRIVET_CHROMIUM")
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=OPTIONS)
-        page = started.new_page()
+    """Start a browser, and return a function that opens a page."""
+    with open_page() as page:
 
-        def open_page(name: str, width: int, scheme: str = "light", media: str = "screen") -> Any:
+        def show(name: str, width: int, scheme: str = "light", media: str = "screen") -> Any:
             resize(page, width, scheme, media)
             page.goto(pages[name].as_uri())
             return page
 
-        yield open_page
-        started.close()
+        yield show
 
 
 def resize(page: Any, width: int, scheme: str, media: str = "screen") -> None:
