@@ -250,3 +250,11 @@ def test_a_rate_schedule_is_part_of_the_description_whichever_way_it_was_given()
     settings = [ArmConfig(**common, rate_schedule=schedule) for schedule in (ToZero(), {"kind": "ToZero"})]
     assert [one.described()["rate_schedule"] for one in settings] == [{"kind": "ToZero"}] * 2
     assert "rate_schedule" not in ArmConfig(**common).described(), "runs from before there were schedules would be orphans"
+
+
+def test_a_curve_has_points_by_default():
+    """A single evaluation at the end would be an empty figure."""
+    assert small.recipe(points=None).evaluations >= 10
+    assert small.recipe(points=None, charts=()).evaluations == 1
+    assert small.recipe().evaluations == 3
+    assert all(recipe.points for recipe in RECIPES.values() if any(chart.kind == "curve" for chart in recipe.charts))

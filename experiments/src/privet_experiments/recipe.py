@@ -21,6 +21,7 @@ from privet_experiments.tasks.studies import STUDIES, numbers_of
 CHARTS = ("arms", "sweep", "panels", "curve", "histogram", "trace", "reliability", "verdicts")
 # Kinds of charts that show numbers from gradient studies, and kinds without a metric.
 _OF_STUDIES, _WITHOUT_METRIC = ("histogram", "trace"), ("reliability", "verdicts")
+_POINTS_OF_A_CURVE = 20
 T = TypeVar("T")
 
 
@@ -123,7 +124,7 @@ class Recipe:
             so the table compares arms; a private search would find other rates.
         trial: length of a search run as a fraction of a full run, in (0, 1]. Search runs are calibrated to the same ε, and their
             learning rate is divided by the root of the fraction, so that the same noise accumulates.
-        points: number of evaluations of a run, at equal distances; 1 evaluates only at the end.
+        points: number of evaluations of a run, at equal distances; None: 20 if a chart is a curve, else 1, at the end.
         charts: figures to draw.
         studies: gradient studies of each arm's first seed, names in `privet_experiments.tasks.studies.STUDIES`. NOT PRIVATE.
         new_studies: studies of new runs only. Finished runs without them count; charts need runs with them.
@@ -152,7 +153,7 @@ class Recipe:
     classes: int | str | None = None
     tuned: bool = False
     trial: float = 1.0
-    points: int = 1
+    points: int | None = None
     charts: tuple[Chart, ...] = ()
     studies: tuple[str, ...] = ()
     new_studies: tuple[str, ...] = ()
@@ -175,7 +176,8 @@ class Recipe:
         count("seeds", self.seeds)
         if not 0 < real("trial", self.trial) <= 1:
             raise InvalidArgumentError("trial", self.trial, "in (0, 1]")
-        count("points", self.points)
+        if self.points is not None:
+            count("points", self.points)
         if self.examples is not None:
             count("examples", self.examples, minimum=2)
         if self.classes is not None:
@@ -211,6 +213,11 @@ class Recipe:
         merged = {**self.common, **arm.settings, **({"plan": plan} if TASKS[self.task].trains else {})}
         made: TaskConfig = _build(TASKS[self.task].settings, f"the settings of {arm.name!r}", merged)
         return made
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations of a run."""
+        return self.points or (_POINTS_OF_A_CURVE if any(chart.kind == "curve" for chart in self.charts) else 1)
 
     @property
     def runs(self) -> int:

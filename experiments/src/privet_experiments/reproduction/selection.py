@@ -21,7 +21,7 @@ def job_of(
     """Return the run of an arm with this seed; the settings may have another length than the arm's."""
     studies, new_studies = (recipe.studies, recipe.new_studies) if seed == _STUDIED_SEED else ((), ())
     return Job(
-        recipe.name, recipe.task, recipe.metrics, recipe.points, examples, size, arm.name, settings, rate, seed, studies,
+        recipe.name, recipe.task, recipe.metrics, recipe.evaluations, examples, size, arm.name, settings, rate, seed, studies,
         recipe.study_epochs, new_studies,
     )  # fmt: skip
 
