@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
@@ -25,6 +23,7 @@ from benchmarks.models import CASES
 from privet import cost
 from privet._utils.malloc import keep_freed_memory
 from privet.errors import PrivetError
+from privet_experiments.tasks.kinds import machine as describe_machine
 
 _PATIENCE = 20  # seconds for an arm
 _ALL = ARMS | NORM_ARMS
@@ -99,7 +98,7 @@ def main() -> None:
         print(peak(int(options.peak_of[0]), options.peak_of[1]))
         return
     console = Console(width=150)
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} thread(s), torch {torch.__version__}"
+    machine = f"{describe_machine()}, {options.threads} thread(s), torch {torch.__version__}"
     table = Table(title=f"A step over a plain step: time ratio (peak memory in MB)\n{machine}")
     table.add_column("model")
     table.add_column("plain ms (MB)", justify="right")

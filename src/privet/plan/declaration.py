@@ -98,7 +98,7 @@ class Declaration(PrivacyMechanism):
 
     @property
     def people(self) -> int:
-        """Examples or users whose privacy is promised, trained on or held out."""
+        """Number of examples or users whose privacy is promised: all that are trained on or held out."""
         return super().people + (0 if self.holdout is None else self.holdout.examples)
 
     @property
@@ -113,7 +113,7 @@ class Declaration(PrivacyMechanism):
 
     @property
     def multiplier_moves(self) -> bool:
-        """Whether noise multipliers vary over the steps, by a schedule of the noise or of a bound that the noise ignores."""
+        """Whether noise multipliers vary over the steps, by a schedule of the noise or of a bound that it does not follow."""
         return super().multiplier_moves or (self.noise.deviation == "fixed" and not is_constant(self.bound_schedule))
 
     @property
@@ -136,10 +136,10 @@ class Declaration(PrivacyMechanism):
         return Timetable(self.sparsification.refresh, epoch, self.total_steps)
 
     def gradient_deviations(self) -> Factors:
-        """Return the standard deviation σ·sensitivity/B of the noise on the divided gradient's coordinates at every step, (T,).
+        """Return σ·sensitivity/B, the standard deviation of the noise on a coordinate of the divided sum, at every step, (T,).
 
-        It is that of released coordinates of parameters whose noise scale is 1; rounding to the grid adds less than one part in
-        10⁴. A rule that adapts its bound to released values is refused.
+        It holds for released coordinates of parameters whose noise scale is 1. Rounding to the grid adds less than one part in
+        10⁴. A rule that adapts its bound is refused.
         """
         if self.clipping.adaptive:
             fix = "An adaptive one finds it while training."
@@ -150,7 +150,7 @@ class Declaration(PrivacyMechanism):
         return self.multipliers() * spread * self.bound_factors() * (self.clipping.sensitivity / self.divisor)
 
     def step_events(self, steps: int | None = None) -> tuple[Release, ...]:
-        """Return the releases of the first `steps` steps (default: all) for an accountant; equal ones are counted together."""
+        """Return the releases of the first `steps` steps (default: all) for an accountant. Equal ones are counted together."""
         events = super().events(steps)
         if not isinstance(self.clipping, Projected):
             return events
@@ -161,21 +161,39 @@ class Declaration(PrivacyMechanism):
         return tuple(replace(event, projections=self.clipping.projections) for event in events)  # type: ignore[arg-type]
 
     def events(self, steps: int | None = None) -> tuple[Release, ...]:
-        """Return all releases of training entries: the query for class counts, if any, and the first `steps` steps."""
+        """Return all releases of training entries: the class counts, if any, and the first `steps` steps (default: all)."""
         counts = () if self.class_counts is None else (self.class_counts.event,)
         return (*counts, *self.step_events(steps))
 
     def parts(self, steps: int | None = None) -> tuple[tuple[Release, ...], ...]:
-        """Return the releases on each disjoint part of the data: `events`, and that on held-out entries (see `Holdout`)."""
+        """Return the releases on each disjoint part of the data: on training entries, and on held-out ones if there are any."""
         training = self.events(steps)
         return (training,) if self.holdout is None else (training, (self.holdout.event,))
 
     def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
-        """Return ε at this δ after `steps` steps (all of them by default) and all queries; as for `PrivacyMechanism`."""
+        """Return ε at this δ after `steps` steps (default: all) and all queries; infinity without private noise.
+
+        Args:
+            accountant: "pld" (default), "rdp", "moments", "strong" or "basic", which are upper bounds, from tight to loose; or
+                "gdp", an approximation that can be too small.
+            steps: number of steps to count.
+
+        Raises:
+            InvalidArgumentError: no bound is known for these releases and this adjacency. `privet.accounting.compare` lists the
+                accountants that have one. For shuffled batches, the message states the error of assuming Poisson sampling.
+        """
         return max(super().epsilon(accountant, steps=steps), self.holdout_epsilon(accountant))
 
     def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Self:
-        """Return a new plan that meets (ε, δ) with all queries, as for `PrivacyMechanism`; an unclipped sum meets no target."""
+        """Return a new plan that meets (ε, δ) with all queries: solve for noise or steps, whichever is open.
+
+        Args:
+            epsilon: target ε > 0, never exceeded.
+            accountant: an accountant with an upper bound, which must meet the target; default: the tightest.
+
+        Raises:
+            InvalidArgumentError: both or neither are open, nothing is clipped, or the target cannot be met.
+        """
         if unbounded(self.clipping):
             fix = "Without one no noise meets a target."
             raise InvalidArgumentError("clipping", self.clipping, "a rule that bounds what an example contributes", fix)
@@ -192,7 +210,7 @@ class Declaration(PrivacyMechanism):
         return simpler if simpler.multiplier_moves else replace(simpler, bound_schedule=Constant())
 
     def holdout_epsilon(self, accountant: str = "pld") -> float:
-        """Return ε at this δ of the query on held-out entries alone; 0 without one."""
+        """Return ε at this δ of the query on held-out entries alone; 0 without such a query."""
         released = () if self.holdout is None else (self.holdout.event,)
         return composed_epsilon(released, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 

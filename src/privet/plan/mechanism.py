@@ -31,7 +31,7 @@ _MOST_SCHEDULED_STEPS = 2**20
 @add
 @dataclass(frozen=True)
 class Epochs:
-    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps, as the sampling scheme counts them."""
+    """A training length in passes over the data: ⌊epochs · examples / batch size⌋ steps. `Plan.total_steps` counts them."""
 
     epochs: float  # > 0
 
@@ -40,7 +40,7 @@ class Epochs:
 
 
 def epochs(number: float) -> Epochs:
-    """Return a training length of `number` epochs, for `Plan(steps=...)`."""
+    """Return a training length of `number` epochs, for `Plan(steps=...)`. `Plan.total_steps` is the number of steps."""
     return Epochs(number)
 
 
@@ -93,7 +93,7 @@ class PrivacyMechanism:
         return kept if kept is not None and len(kept) == total else factors_of(name, schedule, total)
 
     def with_multiplier(self, multiplier: float) -> Self:
-        """Return the same with another noise multiplier, and with the factors that its schedules had when it was made."""
+        """Return the same plan with another noise multiplier. Its schedules keep their factors."""
         changed = replace(self, noise=replace(self.noise, multiplier=multiplier))
         object.__setattr__(changed, "_tables", self._tables)
         return changed
@@ -127,17 +127,17 @@ class PrivacyMechanism:
 
     @property
     def sampling_rate(self) -> float:
-        """q, the probability that an example takes part in a step."""
+        """Sampling rate q: the probability that an example takes part in a step."""
         return self.sampling.rate(self.examples)
 
     @property
     def people(self) -> int:
-        """Examples or users whose privacy is promised: more than `examples` if those are groups."""
+        """Number of examples or users whose privacy is promised: more than `examples` if the units are groups."""
         return self.examples * find_unit(self.unit).size
 
     @property
     def total_steps(self) -> int:
-        """Number of steps T; refused while `steps` is None."""
+        """Number of steps T, also where `steps` counts epochs; refused while `steps` is None."""
         if self.steps is None:
             fix = "Call .calibrate(epsilon=...) to solve for it."
             raise InvalidArgumentError("steps", None, "a number or privet.epochs(n)", fix)
@@ -147,7 +147,7 @@ class PrivacyMechanism:
 
     @property
     def noise_multiplier(self) -> float:
-        """σ, noise standard deviation over sensitivity; refused while the noise has none."""
+        """Noise multiplier σ: the standard deviation of the noise over the sensitivity; refused while the noise has none."""
         if self.noise.multiplier is None:
             fix = "Call .calibrate(epsilon=...) or give noise=privet.noise.Gaussian(multiplier)."
             raise InvalidArgumentError("noise.multiplier", None, "a number", fix)
@@ -168,11 +168,11 @@ class PrivacyMechanism:
         return tuple(reason for reason, holds in reasons.items() if holds)
 
     def multipliers(self) -> Factors:
-        """Return each step's noise multiplier, (T,), relative to its sensitivity; for correlated noise, the multiplier of Z."""
+        """Return the noise multiplier of each step, (T,). For correlated noise it is that of the independent noise Z."""
         return self._multipliers(self.total_steps)
 
     def events(self, steps: int | None = None) -> tuple[Release, ...]:
-        """Return the events for the accountant: the first `steps` releases (default: all); equal ones are counted together."""
+        """Return the first `steps` releases (default: all) for an accountant. Equal ones are counted together."""
         number = self.total_steps if steps is None else steps
         if number and isinstance(self.noise, Correlated):
             planned = self._participation(self.noise, max(self.total_steps, number))
@@ -184,35 +184,25 @@ class PrivacyMechanism:
         return self.sampling.events(self.examples, self._multipliers(max(self.total_steps, number))[:number])
 
     def begin_noise(self) -> PastNoise | None:
-        """Return the state of a run's noise before its first step; None if it has none, as steps are independent."""
+        """Return the state of the noise before the first step of a run; None if steps have independent noise."""
         if not isinstance(self.noise, Correlated):
             return None
         return self.noise.begin(self._participation(self.noise, self.total_steps))
 
     def accumulated_noise(self) -> float:
-        """Return the standard deviation of the sum of the noise of all steps, over the sensitivity of one."""
+        """Return the standard deviation of the sum of the noise of all steps, over the sensitivity of one step."""
         multipliers = self.multipliers()
         if isinstance(self.noise, Correlated):
             return float(multipliers[0]) * self.noise.error(self.total_steps)
         return float(np.linalg.norm(multipliers))
 
     def check_covered(self) -> None:
-        """Refuse a sampling scheme without an accountant, unless there is no privacy anyway; the error names the fix."""
+        """Refuse a sampling scheme that no accountant knows, unless the plan has no privacy anyway. The error names the fix."""
         if not self.reasons_for_no_privacy:
             check_installed(self.events())
 
     def epsilon(self, accountant: str = "pld", *, steps: int | None = None) -> float:
-        """Return ε at this δ after `steps` steps (default: all); infinity without private noise.
-
-        Args:
-            accountant: "pld" (default), "rdp", "moments", "strong" or "basic" (upper bounds, from tight to loose), or "gdp"
-                (approximation that can be too small).
-            steps: number of releases to count.
-
-        Raises:
-            InvalidArgumentError: no bound is known for these releases and this adjacency; `privet.accounting.compare` lists those
-                that have one. For shuffled batches, the message states the error of accounting for them as Poisson sampling.
-        """
+        """Return ε at this δ after `steps` steps (default: all); arguments as for `privet.Plan.epsilon`."""
         choice("accountant", accountant, ACCOUNTANTS)
         spent = math.inf
         if not self.reasons_for_no_privacy:
@@ -222,15 +212,7 @@ class PrivacyMechanism:
         return spent
 
     def calibrate(self, epsilon: float, *, accountant: str | None = None) -> Self:
-        """Return a new plan that meets (ε, δ): solve for noise or steps, whichever is open.
-
-        Args:
-            epsilon: target ε > 0, never exceeded.
-            accountant: whose ε must meet the target, any upper bound; default: the tightest.
-
-        Raises:
-            InvalidArgumentError: both or neither are open, or the target cannot be met.
-        """
+        """Return a new plan that meets (ε, δ); arguments as for `privet.Plan.calibrate`."""
         target = positive("epsilon", epsilon)
         self.sampling.check_adjacency(self.adjacency)
         by = DEFAULT_ACCOUNTANT if accountant is None else accountant

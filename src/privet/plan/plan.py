@@ -1,7 +1,7 @@
 """The plan: one frozen value that holds everything that the guarantee depends on.
 
-Sampler, sampling rate, sensitivity, noise standard deviation, divisor, accounting events and the statement are derived from it,
-so they always agree. Settings that do not change the guarantee (physical batch size, device, progress) are elsewhere.
+The sampler, the sensitivity, the noise, the divisor, the accounting and the statement all follow from the plan, so they always
+agree. Settings that do not change the guarantee, such as the device, are elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privet.plan.statement import build_guarantee
 
 
 class JsonForm:
-    """A frozen dataclass of numbers, text and parts, which its JSON gives back to the last bit."""
+    """A frozen dataclass of numbers, text and parts. Its JSON restores it to the last bit."""
 
     FORMAT: ClassVar[int | str]
     BASES: ClassVar[dict[str, type[Any]]]
@@ -29,12 +29,12 @@ class JsonForm:
         return {"format": self.FORMAT, **{each.name: encode(getattr(self, each.name)) for each in fields(self)}}  # type: ignore[arg-type]
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return the plan as a JSON object; `from_json` gives an equal plan back, to the last bit."""
+        """Return the plan as a JSON object. `from_json` returns an equal plan, to the last bit."""
         return json.dumps(self.to_dict(), indent=indent)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the plan that `to_json` wrote; a text that is not such a plan is refused."""
+        """Return the plan that `to_json` wrote. Any other text is refused."""
         try:
             data = documents.from_json(text)
         except documents.DocumentError as error:
@@ -43,7 +43,7 @@ class JsonForm:
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
-        """Return the plan that `to_dict` gave."""
+        """Return the plan that `to_dict` described."""
         if not isinstance(data, dict) or data.get("format") != cls.FORMAT:
             found, fix = data.get("format") if isinstance(data, dict) else data, "It is from another version, or is no such plan."
             raise InvalidArgumentError("plan.format", found, repr(cls.FORMAT), fix)
@@ -57,23 +57,24 @@ class Plan(JsonForm, Declaration):
     """Everything that the guarantee depends on: data size, sampling, steps, clipping and noise, fixed before any data is read.
 
     Args:
-        examples: public number of examples N ≥ 2 the guarantee is stated for; training refuses a data set of another size. If
-            users or groups are clipped as one (see `privet.units`), it is their number.
+        examples: public number N ≥ 2 of examples. Training refuses a data set of another size. If the units are users or groups
+            (see `privet.units`), it is their number.
         sampling: the sampling scheme, such as `privet.sampling.Poisson(batch_size=512)`.
-        steps: number of steps, or `privet.epochs(n)`; None if `calibrate` is to find it for given noise.
+        steps: number of steps, or `privet.epochs(n)`, or None if `calibrate` finds it for given noise. `total_steps` is the
+            number in any case.
         clipping: the clipping rule, such as `privet.clipping.Flat(bound=0.3)`.
         delta: δ in (0, 1), below 1/N unless `accept_large_delta`.
         adjacency: "add-remove", "replace-one" or "zero-out": how neighbouring data sets differ.
-        noise: `privet.noise.Gaussian(multiplier=...)`; without a multiplier `calibrate` finds it.
+        noise: `privet.noise.Gaussian(multiplier=...)`. Without a multiplier, `calibrate` finds it.
         bound_schedule: factor of the rule's bound at every step, such as `privet.schedules.Geometric()`.
-        momentum: momentum in addition to the optimizer's: `privet.momentum.InnerOuter(...)`, `PerExample(...)` or None.
-        accept_large_delta: allow δ ≥ 1/N, which permits a mechanism that publishes a random record.
+        momentum: `privet.momentum.InnerOuter(...)`, `PerExample(...)` or None, in addition to the optimizer's momentum.
+        accept_large_delta: whether δ ≥ 1/N is allowed. Such a δ permits a mechanism that publishes a random record.
         sparsification: the coordinates that steps drop, such as `privet.sparsification.Random(final_rate=0.9)`; or None.
         embeddings: the rows of embedding tables that steps release, such as `privet.sparsification.AdaFEST(...)`; None for all.
-        unit: the unit of privacy: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`; training
+        unit: the unit of privacy: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`. Training
             refuses a data set with other units.
-        holdout: the query for the final model's result on held-out entries (`privet.plan.Holdout`); or None.
-        class_counts: the query for the number of training entries of each class (`privet.plan.ClassCounts`); or None.
+        holdout: `privet.plan.Holdout`, the query for the result of the final model on held-out entries; or None.
+        class_counts: `privet.plan.ClassCounts`, the query for the number of training entries of each class; or None.
         schema: the public schema of the table that is trained on (`privet.tables.Schema`, or its path); None for other data.
 
     Raises:
@@ -93,11 +94,11 @@ class Plan(JsonForm, Declaration):
     FORMAT: ClassVar[int | str] = 1
 
     def guarantee(self, *, steps: int | None = None, accountant: str | None = None) -> Guarantee:
-        """Return the guarantee of this plan after `steps` steps (default: all), by an accountant (default: the tightest)."""
+        """Return the guarantee of this plan after `steps` steps (default: all) by an accountant (default: the tightest)."""
         return build_guarantee(self, steps, accountant)
 
     def check_readable(self) -> None:
-        """Refuse a plan that its JSON cannot restore: its run could spend privacy, but not be resumed."""
+        """Refuse a plan that its JSON cannot restore. A run of such a plan could spend privacy, but could not be resumed."""
         for each in fields(self):
             check_registered(f"plan.{each.name}", getattr(self, each.name))
         try:

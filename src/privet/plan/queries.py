@@ -62,15 +62,15 @@ class Holdout(Query):
         The held-out entries are a uniformly random subset of fixed public size, drawn without looking at values. So neighbouring
         data sets can be divided in the same way, and differ in one part only:
 
-        * in the training part: the model satisfies the ε of the steps; the evaluation reads the model and a part that is the same
-          for both neighbours, which is post-processing of the model;
-        * in the held-out part: the model has the same distribution for both neighbours; given the model, the released result is a
+        * in the training part: the model satisfies the ε of the steps. The evaluation reads the model and the held-out part,
+          which is the same for both neighbours, so it is post-processing of the model;
+        * in the held-out part: the model has the same distribution for both neighbours. Given the model, the released result is a
           Gaussian mechanism and satisfies the ε of the query.
 
-        So for every division the total is at most the larger of the two ε at the same δ, and also on average over divisions,
-        because the hockey-stick divergence is jointly convex (McSherry 2009, Theorem 4). The distribution of the subset does not
-        depend on the order of the entries, so an added or replaced entry may move others to new positions, as for users sorted by
-        name. For add-remove neighbours, the missing entry leaves an empty place in its part: numbers of entries are public.
+        So for every division the total is at most the larger of the two ε at the same δ (McSherry 2009, Theorem 4). The same
+        holds on average over divisions, because the hockey-stick divergence is jointly convex. The distribution of the subset
+        does not depend on the order of the entries. So an added or replaced entry may move others to new positions, as in users
+        sorted by name. For add-remove neighbours, the missing entry leaves an empty place in its part: sizes are public.
     """
 
     NAME: ClassVar[str] = "holdout"
