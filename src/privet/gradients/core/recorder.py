@@ -309,6 +309,8 @@ class Recorder:
                 torch.ones_like(end) if w is None else next(rest).expand_as(end) for end, (_, w) in zip(ends, pairs, strict=True)
             ]
             found = torch.autograd.grad(ends, list(map(get_unwrapped, inputs)), own, retain_graph=True, **options)
+            if any(one is None for one in found):
+                raise UntraceableError("a gradient is taken by a tensor that is not used")
             return tuple(one.movedim(batch_dimension(x), 0) for one, x in zip(found, inputs, strict=True))
 
         return self.run_on_physical_batch(below, *outputs, *given)

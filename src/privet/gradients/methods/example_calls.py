@@ -160,7 +160,7 @@ class ExampleCalls(SharedCalls):
 
     def _differentiate(
         self, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
-        only_inputs: bool = True, **options: Any,
+        only_inputs: bool = True, allow_unused: bool | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         ends, starts, weights = ([x] if isinstance(x, Tensor) else list(x or []) for x in (outputs, inputs, grad_outputs))
         if any(options.values()):
