@@ -61,7 +61,7 @@ MOST_LOOSE_MODULES = 4
 MOST_OF_A_NAME = 2
 # Lines of Python. Raising one is a decision: say in docs/decisions/layout.md which user needs the lines.
 MOST_LINES = {
-    "privet": 49_200, "privet.gradients": 9_500, "privet.reading": 700, "privet.training": 3_000, "privet.cli": 2_800,
+    "privet": 49_200, "privet.gradients": 9_600, "privet.reading": 700, "privet.training": 3_000, "privet.cli": 2_800,
     "privet.audit": 3_050,
 }  # fmt: skip
 

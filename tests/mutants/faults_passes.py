@@ -61,6 +61,10 @@ MUTANTS = [
     # Recorded
     Mutant("parts of a parameter are not followed", "Recorder.view",
            "if self.follows(parameter) and tensor is not parameter:", "if False:", tape("attention with three inputs")),
+    Mutant("a gradient's gradient is lost", "Recorder.differentiate", "retain_graph=True, **options)", "retain_graph=True)",
+           among("test_ghost", "test_gradients_by_what_belongs_to_an_example_are_taken_in_the_pass[interpolated]")),
+    Mutant("layers with one gradient are differentiated twice", "Recorder.apply", "if self.twice and function is not _Copy:",
+           "if False:", among("test_ghost", "test_what_has_no_gradient_of_its_gradient_is_left_to_the_loop")),
     Mutant("tensors of others are not noted", "loop._read_graph", "if id(x) not in own", "if False", FOREIGN),
     Mutant("in-batch losses are not seen", "refuse_mixed_losses", "if losses_differ(program, alone, joined):",
            "if False:", among("test_joint", "test_losses_that_examples_share_are_refused")),

@@ -40,11 +40,71 @@ def test_the_losses_are_those_of_the_plain_model(case):
     assert case.grouped or torch.allclose(whole[-1], losses, rtol=1e-5, atol=1e-6)
 
 
+def critic():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.LeakyReLU(0.2), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 1),
+    )  # fmt: skip
+
+
+def interpolated(m, x):
+
+    between = (0.3 * x + 0.7 * x.flip(-1)).requires_grad_()
+    scores = m(between)
+    (slope,) = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True, retain_graph=True)
+    return (slope.flatten(1).norm(dim=1) - 1).square() + (m(x) - scores)[:, 0]
+
+
+def adversarial(m, x):
+    moved = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(m(moved).square().sum(), moved)
+    return m(x + 0.1 * slope.sign()).square().sum(1)
+
+
+def of_features(m, x):
+    """By a hidden layer and by the input, of two outputs."""
+    x = x.requires_grad_()
+    hidden = m[:3](x)
+    scores = m[3:](hidden)
+    found = torch.autograd.grad([scores.sum(), hidden.square().sum()], [hidden, x], create_graph=True)
+    return sum(each.square().sum() for each in found)[None]
+
+
+@pytest.mark.parametrize("loss", [interpolated, adversarial, of_features])
+def test_gradients_by_what_belongs_to_an_example_are_taken_in_the_pass(loss):
+    """As for the gradient penalty of a critic, adversarial examples, and saliency."""
+    torch.manual_seed(0)
+    assert_agrees(critic().double(), loss, torch.randn(5, 1, 4, 4).double(), 1e-10)
+
+
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 3 * x.square() * gradient
+
+
+def test_what_has_no_gradient_of_its_gradient_is_left_to_the_loop():
+    """A pass calls the function's own backward pass, which it does not differentiate."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2).double()
+
+    def penalty(m, x):
+        x = x.requires_grad_()
+        (slope,) = torch.autograd.grad(Cubed.apply(m(x)).sum(), x, create_graph=True)
+        return slope.square().sum(1)
+
+    assert_agrees(model, penalty, torch.randn(3, 4).double(), 1e-10, looped=3)
+
+
 @pytest.mark.parametrize("inner", [
-    lambda m, x: torch.autograd.grad(m(x).sum(), x, create_graph=True)[0],
     lambda m, x: torch.func.vmap(torch.func.grad(lambda one: m(one[None]).sum()))(x),
     lambda m, x: torch.func.jacrev(lambda x: m(x).sum())(x),
-], ids=["autograd", "vmap of grad", "jacrev"])  # fmt: skip
+], ids=["vmap of grad", "jacrev"])  # fmt: skip
 def test_a_forward_pass_that_takes_gradients_itself_is_right(inner):
     """By any method, in the worst case the loop."""
     torch.manual_seed(0)

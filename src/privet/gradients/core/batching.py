@@ -21,6 +21,9 @@ from privet.errors import PrivetError
 _functorch: Any = torch._C._functorch
 
 
+batch_dimension: Callable[[Tensor], int] = _functorch.maybe_get_bdim  # of all examples, in the tensor behind one of vmap's
+
+
 def list_leaves(value: Any) -> Iterator[Any]:
     """Yield what lists, tuples and dictionaries hold, also those of a user's class, of whose code nothing is called."""
     for kind, read in _READERS.items():

@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge
 
 from privet._utils.tensors import gradient_dtype
 from privet.errors import PrivetError
-from privet.gradients.core.batching import SEQUENCES, run_on_physical_batch
+from privet.gradients.core.batching import SEQUENCES, batch_dimension, get_unwrapped, is_batched, run_on_physical_batch
 from privet.gradients.core.derivation import Derivation
 from privet.gradients.core.handlers import Handler
 from privet.gradients.core.losses import backpropagate, begin_graph, is_older, iter_nodes
@@ -24,6 +24,10 @@ class UntraceableError(PrivetError):
     """A parameter is used in a way that no rule supports on the physical batch; the loop still handles it."""
 
     call = ""  # name of the function of torch that was called
+
+
+class TakesGradientsError(UntraceableError):
+    """The program takes gradients itself, which a pass follows if each example has copies of the parameters."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,10 +59,14 @@ class Recorder:
         token: a batched tensor of the pass, once it has begun.
         low_precision: whether anything was computed in less than float32.
         foreign: tensors that require a gradient and are not followed parameters.
+        twice: whether the program takes gradients itself, so that what it computes is differentiated twice. Parameters are then
+            copied for each example, and torch's own functions compute with them.
     """
 
-    def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws) -> None:
+    def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws, *, twice: bool = False) -> None:
         self.examples, self.parameters, self.draws = examples, parameters, draws
+        self.twice = twice
+        self._copies: dict[int, tuple[Tensor, Tensor]] = {}
         self._began = begin_graph()
         self.token: Any = None
         self.foreign: list[Tensor] = []
@@ -170,12 +178,15 @@ class Recorder:
         self.leaves.clear()
         self._unfollowed.clear()
         self._observed.clear()
+        self._copies.clear()
 
     def apply(self, function: type[torch.autograd.Function], *arguments: Any) -> Any:
         """Apply an autograd function of a rule, below vmap, to the anchor and to these arguments.
 
         Without what `Function.apply` prepares for transformations of `torch.func`, a third of its time, where none is active.
         """
+        if self.twice and function is not _Copy:
+            raise UntraceableError("the gradient of a gradient of this function is not followed")
         base: Any = function if _is_transformed() else super(torch.autograd.Function, function)
         return base.apply(self.anchor, *arguments)
 
@@ -268,8 +279,41 @@ class Recorder:
 
     def per_example_copy(self, leaf: Tensor) -> Tensor:
         """Return a copy of a followed tensor for each example, inside vmap: correct for every function."""
-        found: Tensor = self.run_on_physical_batch(lambda _: self.physical_copy(leaf), self.token)
+        token, found = self._copies.get(id(leaf), (None, None))
+        if found is None or token is not self.token:
+            found = self.run_on_physical_batch(lambda _: self.physical_copy(leaf), self.token)
+            if self.twice:  # the parts of a gradient meet in one copy
+                self._copies[id(leaf)] = self.token, found
         return found
+
+    def ask_gradient(self, x: Tensor) -> None:
+        """Let a batched tensor require a gradient, below vmap."""
+
+        def below(token: Tensor) -> Tensor:
+            get_unwrapped(x).requires_grad_()
+            return token
+
+        self.run_on_physical_batch(below, self.token)
+
+    def differentiate(self, outputs: Sequence[Any], inputs: Sequence[Any], weights: Sequence[Any], **options: Any) -> Any:
+        """Return what `torch.autograd.grad` returns to one example: inside vmap, no output depends on another's input."""
+        if not self.twice:
+            raise TakesGradientsError("the program takes gradients itself")
+        pairs, given = list(zip(outputs, weights, strict=True)), [each for each in weights if each is not None]
+        if not all(map(is_batched, (*outputs, *inputs))) or any(w is None and x.numel() > 1 for x, w in pairs):
+            raise UntraceableError("gradients are taken of tensors that examples share, or of no scalar")
+
+        def below(*physical: Tensor) -> tuple[Tensor, ...]:
+            ends, rest = physical[: len(outputs)], iter(physical[len(outputs) :])
+            own = [
+                torch.ones_like(end) if w is None else next(rest).expand_as(end) for end, (_, w) in zip(ends, pairs, strict=True)
+            ]
+            found = torch.autograd.grad(ends, list(map(get_unwrapped, inputs)), own, retain_graph=True, **options)
+            if any(one is None for one in found):
+                raise UntraceableError("a gradient is taken by a tensor that is not used")
+            return tuple(one.movedim(batch_dimension(x), 0) for one, x in zip(found, inputs, strict=True))
+
+        return self.run_on_physical_batch(below, *outputs, *given)
 
     def to_batched(self, x: Tensor) -> Tensor:
         """Return an argument of a rule with the examples first, (B, …): unchanged, copied, or expanded if it is shared."""

@@ -83,6 +83,8 @@ class ExampleCalls(SharedCalls):
     def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
         if name == "requires_grad_" and is_batched(args[0]):  # as hosts ask of inputs of checkpointed parts; torch refuses it
+            if self._recorder.twice and not is_differentiable(args[0]):
+                self._recorder.ask_gradient(args[0])
             return args[0]
         recorder = self._recorder
         if name in EXPOSING and args and is_wrapped(args[0]):
@@ -97,21 +99,18 @@ class ExampleCalls(SharedCalls):
         if batched and foreign:
             raise UntraceableError("a class of tensors of another library would receive the tensor of all examples")
         if batched and func is torch.autograd.grad:
-            raise UntraceableError(
-                "the program takes gradients itself, which in a pass would be those of all examples. A difference quotient, such "
-                "as (f(x + h) - f(x)) / h, takes none"
-            )
+            return self._differentiate(*args, **options)
         if batched and func in UNRELIABLE:
             raise UntraceableError("a function is called that torch computes otherwise for several examples than for one")
         if written and any(not is_batched(x) and (batched or recorder.has_used(x)) for x in written):
             raise UntraceableError("values of an example are written into a tensor that all examples share")
-        followed = []
+        followed, twice = [], recorder.twice
         if asking and torch.is_grad_enabled():
             check_not_nested(recorder.token)
             followed = list(filter(recorder.follow, asking))
         handler = HANDLERS.get(func)
         applies = handler is not None and ((handler.always and (batched or followed)) or (batched and followed))
-        if handler is not None and applies and not (handler.direct and followed):
+        if handler is not None and applies and not (followed and (handler.direct or twice)):
             found = recorder.call(handler, args, options, batched)
             if found is not None:
                 return found
@@ -158,6 +157,15 @@ class ExampleCalls(SharedCalls):
             return found
         recorder = self._recorder
         return recorder.run_on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
+
+    def _differentiate(
+        self, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+        only_inputs: bool = True, allow_unused: bool | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        ends, starts, weights = ([x] if isinstance(x, Tensor) else list(x or []) for x in (outputs, inputs, grad_outputs))
+        if any(options.values()):
+            raise UntraceableError(f"gradients are taken with options such as {', '.join(options)}")
+        return self._recorder.differentiate(ends, starts, weights or [None] * len(ends), create_graph=create_graph)
 
     def _copy_parameter(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() and self._recorder.follow(x):

@@ -42,6 +42,7 @@ class Program:
     Attributes:
         writes_into_new_tensors: whether the model writes values of an example into tensors that it creates, which must then be
             created per example.
+        takes_gradients: whether it takes gradients itself, as for a penalty on the norm of an input's gradient.
         low_precision: whether the last pass computed in less than float32.
         foreign: weak references to tensors that required a gradient in the last pass and are not parameters.
         reached: to those in the graph of the last loss that the loop computed, which were not detached.
@@ -53,6 +54,7 @@ class Program:
     writes_into_new_tensors: bool = False
     has_reentrant_checkpoints: bool = False
     low_precision: bool = False
+    takes_gradients: bool = False
     foreign: list[weakref.ref[Tensor]] = field(default_factory=list)
     reached: list[weakref.ref[Tensor]] = field(default_factory=list)
 
@@ -120,7 +122,8 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
         UntraceableError: a parameter is used in a way that no rule supports, or a global generator was drawn from.
         Exception: whatever user code, or torch inside vmap, raises.
     """
-    recorder, watch = Recorder(examples.count, program.parameters, draws), GeneratorWatch()
+    recorder = Recorder(examples.count, program.parameters, draws, twice=program.takes_gradients)
+    watch = GeneratorWatch()
     try:
         with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():
             losses = compute_losses(

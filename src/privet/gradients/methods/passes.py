@@ -17,7 +17,7 @@ from privet.gradients.combine.sums import sum_grads
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import Draws, SeedSource
-from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.core.recorder import TakesGradientsError, UntraceableError
 from privet.gradients.methods import ghost, loop
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.tape import Tape
@@ -94,6 +94,9 @@ class Passes:
                     raise
             except USER_ERRORS as error:  # and torch raises many kinds for what it cannot vectorise
                 raise_interrupt(error)
+                if isinstance(error, TakesGradientsError):
+                    self.program.takes_gradients = True
+                    return self._try_together(examples, _restart(draws, _positions(examples.count)))
                 why = _describe(error) if self.explain else type(error).__name__
                 if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
                     self.reason = why
