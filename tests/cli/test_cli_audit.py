@@ -119,8 +119,8 @@ def test_federated_rounds_are_audited_with_clients_for_canaries(asked, capsys, t
 def test_a_failed_audit_ends_with_status_1(capsys, tmp_path, monkeypatch):
     release = loop.release
 
-    def quieter(clipped, *arguments):
-        return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), *arguments)
+    def quieter(clipped, *arguments, **options):
+        return release(ClippedSum(clipped.tensors, clipped.sensitivity / 3, clipped.norms), *arguments, **options)
 
     monkeypatch.setattr(loop, "release", quieter)
     (tmp_path / "plan.json").write_text(plan().to_json(), encoding="utf-8")

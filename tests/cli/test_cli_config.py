@@ -119,6 +119,8 @@ VALUES = {
     "Table": {"noise": {"kind": "Gaussian", "multiplier": 2.5, "schedule": TABLE, "deviation": "fixed"}, "bound_schedule": TABLE},
     "Random": {"sparsification": {"kind": "Random", "final_rate": 0.7, "refresh": 3, "seed": 4}},
     "Ranked": {"sparsification": {"kind": "Ranked", "final_rate": 0.7}},
+    "FEST": {"embeddings": {"kind": "FEST", "rows": [["1.weight", [0, 2]]]}},
+    "AdaFEST": {"embeddings": {"kind": "AdaFEST", "tables": ["1.weight"], "threshold": 5.0, "share": 0.2}},
     "InnerOuter": {"momentum": {"kind": "InnerOuter", "inner": 0.5, "outer": 0.4, "length": 2}},
     "PerExample": {"momentum": {"kind": "PerExample", "decay": 0.4}, "sampling": {"kind": "FullBatch"}},
     "Epochs": {"steps": {"kind": "Epochs", "epochs": 0.25}},
