@@ -1,6 +1,8 @@
 """`privet federate`: users of a file are the clients, every round is in the log, and a lost round of a killed run is not free."""
 
 import json
+import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ from asked import ask, plan_in, refused, succeed, told
 from safetensors.torch import load_file
 
 from privet.clipping import AdaptiveQuantile, Flat, Layerwise, Normalize
-from privet.federated import Simulation
+from privet.federated import LocalSteps, Simulation
 from privet.runs import run as runs
 from privet.runs.federated_run import FederatedSetup
 from privet.sampling import FullBatch, Poisson
@@ -109,6 +111,53 @@ def test_options_reach_plan_server_and_clients(prepared, table):
     assert (setup.optimizer, setup.momentum, setup.learning_rate) == ("sgd", 0.9, 0.2)
     local = setup.local
     assert (local.learning_rate, local.steps, local.batch_size, local.proximal, local.full_weight) == (0.05, 3, 2, 0.01, 3)
+
+
+def test_what_is_left_out_is_chosen_as_for_training_with_users(prepared, table):
+    known = (*table, "--user-cap", 4, "--epsilon", 8, "--delta", "1e-3")
+    (central, central_plan), (setup, plan) = (prepared(*known, verb=verb) for verb in ("train", "federate"))
+    assert plan == central_plan
+    settings = ("model", "optimizer", "momentum", "learning_rate", "physical_batch_size")
+    assert [getattr(setup, name) for name in settings] == [getattr(central, name) for name in settings]
+    assert setup.local == LocalSteps.fed_sgd()
+    names = {"batch_size": "cohort", "steps": "rounds", "learning_rate": "server_learning_rate", "momentum": "server_optimizer"}
+    assert setup.defaults.keys() == {names.get(name, name) for name in central.defaults} | {"local_steps", "local_learning_rate"}
+
+
+@pytest.mark.parametrize("local", [(1, 0.05), (4, 0.25), (3, 2.0)])
+def test_the_bound_follows_the_local_steps_and_the_server_rate_the_bound(prepared, table, local):
+    known = (*table, "--user-cap", 4, "--epsilon", 8, "--delta", "1e-3", "--cohort", 2)
+    usual, plan = prepared(*known, verb="federate")
+    assert plan.total_steps == 10 * USERS / 2  # a client takes part about ten times
+    other, scaled = prepared(*known, "--local-steps", local[0], "--local-learning-rate", local[1], verb="federate")
+    assert scaled.clipping.bound == pytest.approx(plan.clipping.bound * math.prod(local))
+    assert other.learning_rate * scaled.clipping.bound == pytest.approx(usual.learning_rate * plan.clipping.bound)
+
+
+@pytest.fixture(scope="module")
+def moods(tmp_path_factory):
+    """Options for a table of 400 users' texts, of which about three in five have one of three moods, and public test data."""
+    folder, generator = tmp_path_factory.mktemp("moods"), random.Random(3)
+    words, filler = {"plain": "fine usual calm", "glad": "great love sunny", "cross": "late lost awful"}, range(40)
+    for name, rows in (("private.csv", 800), ("public.csv", 200)):
+        lines = ["who,said,mood"]
+        for number, mood in enumerate(generator.choices(list(words), (6, 2, 2), k=rows)):
+            said = (*generator.choices(words[mood].split(), k=3), *generator.choices(filler, k=17))
+            lines.append(f"{number % 400},{' '.join(map(str, said))},{mood}")
+        (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    target = f'[target]\ncolumn = "mood"\ntask = "classification"\nclasses = {json.dumps(list(words))}\n'
+    columns = '[columns]\nwho = "user"\nsaid = {kind = "text", size = 128}\n'
+    (folder / "moods.toml").write_text(target + columns, encoding="utf-8")
+    files = {"data": "private.csv", "test": "public.csv", "schema": "moods.toml"}
+    return [*(f"--{name}={folder / file}" for name, file in files.items()), "--user-cap=4", "--epsilon=8", "--delta=1e-4"]
+
+
+@pytest.mark.parametrize(("options", "learns"), [((), True), (("--server-optimizer=sgd", "--server-learning-rate=0.1"), False)])
+def test_a_run_learns_from_text_by_defaults_and_warns_of_one_that_does_not(capsys, tmp_path, moods, options, learns):
+    found = federate(capsys, *moods, *options, "--out", tmp_path / "run", "--quiet")
+    assert (found["test_accuracy"] > 0.8) == learns
+    statement = (tmp_path / "run" / "guarantee.md").read_text(encoding="utf-8")
+    assert ("always predicting 'plain'" in statement) == (not learns)
 
 
 def test_fed_sgd_sends_gradients(capsys, tmp_path, table):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,10 +31,14 @@ _SCALED = {
 class Choice:
     """Chooses what was left out by public facts, and keeps its name and value in `values`; what was given is returned as it is.
 
-    Of the data, only size, shape, task and schema are used. The usual values for data and model are in `usual`.
+    Of the data, only size, shape, task and schema are used. The usual values for data and model are in `usual`; `names` has the
+    option of a command that calls a setting of `privet train` by another name.
     """
 
-    def __init__(self, dataset: DataSet, model: str | None, epsilon: float | None, delta: float) -> None:
+    def __init__(
+        self, dataset: DataSet, model: str | None, epsilon: float | None, delta: float, names: Mapping[str, str] | None = None
+    ) -> None:
+        self._names = names or {}
         self.values: dict[str, str | float] = {}
         self.task = "regression" if dataset.classes is None else "classification"
         self.epsilon, self.delta = epsilon, delta
@@ -46,7 +51,7 @@ class Choice:
         self.usual = self._defaults(len(dataset.train))
 
     def lengths(
-        self, examples: int, given: LengthOptions, *, fixed_noise: bool, most: float = math.inf
+        self, examples: int, given: LengthOptions, *, fixed_noise: bool = False, most: float = math.inf
     ) -> tuple[float, int | Epochs | None]:
         """Return the expected batch size, at most `most`, and steps or epochs; None if budget and given noise decide on them."""
         full = float(examples) if given.sampling == "full-batch" else None
@@ -70,7 +75,7 @@ class Choice:
         """Return what was given, or else the usual value, which is noted under this name."""
         if given is not None:
             return given
-        self.values[name] = usual  # type: ignore[assignment]
+        self.values[self._names.get(name, name)] = usual  # type: ignore[assignment]
         return usual
 
 

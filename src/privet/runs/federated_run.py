@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import nn
 
 from privet.data import DataSet
@@ -26,6 +27,8 @@ from privet.units import Users
 
 # Checkpoints of a run: a server that is killed loses at most this share of the rounds, which count as spent.
 _CHECKPOINTS = 20
+# Parameters of the clients that are trained together, each with a copy of the model: 64 MB a copy as float32.
+_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ def _train(
     clients, model = setup.divide(dataset, key).training, setup.build_model(dataset)
     assert isinstance(clients, Users)
     optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
-    simulation = Simulation(model, task.loss, clients, setup.local, at_once=setup.entries_at_once)
+    at_once = min(setup.entries_at_once, max(1, _AT_ONCE // sum(map(torch.numel, trainable(model).values()))))
+    simulation = Simulation(model, task.loss, clients, setup.local, at_once=at_once)
     pool = nullcontext(simulation) if setup.processes == 1 else ProcessPool(simulation, setup.processes)
     with pool as population, begin(model, population, optimizer) as federated:
         forecast = foresee(setup, plan, dataset, model, announce)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import typer
 
@@ -21,9 +21,8 @@ from privet.runs.federated_run import FederatedSetup
 
 # Optimizer of the server → that of a run, and its momentum.
 SERVERS: dict[str, tuple[str, float]] = {"sgd": ("sgd", 0.0), "momentum": ("sgd", 0.9), "adam": ("adam", 0.0)}
-# What is left out: every client takes part in every round, which has the most signal for a given ε and number of rounds.
-_ROUNDS, _BOUND, _LOCAL_STEPS, _LOCAL_RATE = 50, 0.5, 4, 0.1
-_SERVER_RATES = {"sgd": 1.0, "momentum": 0.3, "adam": 0.01}
+# Setting of privet train → option that is the same of a server and its rounds.
+_NAMES = {"batch_size": "cohort", "steps": "rounds", "learning_rate": "server_learning_rate"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +46,29 @@ class FederateOptions(
     schema: str | None = option('TOML file that declares the columns of a table; one is of the kind "user".', DATA)
     epsilon: float | None = option("Target ε of a user; never exceeded.", PRIVACY)
     delta: float = option("Target δ; below 1 / clients.", PRIVACY, 1e-5)
-    rounds: int | None = option(f"Number of rounds; default: {_ROUNDS}.", SAMPLING)
-    cohort: float | None = option("Expected number of clients in a round; default: all.", SAMPLING, part="sampling")
+    rounds: int | None = option("Number of rounds; default: by clients, cohort, ε, δ and model, as in privet train.", SAMPLING)
+    cohort: float | None = option(
+        "Expected number of clients in a round; default: all, if time allows.", SAMPLING, part="sampling"
+    )
     sampling: str = option(f"Sampling scheme of the cohorts: {', '.join(SCHEMES)}.", SAMPLING, "poisson", part="sampling")
-    local_steps: int | None = option(f"Steps of a client in a round; default: {_LOCAL_STEPS}.", CLIENTS, without="--fed-sgd")
+    local_steps: int | None = option("Steps of a client in a round; default: 1.", CLIENTS, without="--fed-sgd")
     local_batch_size: int | None = option("Examples of a client's step; default: all of its examples.", CLIENTS)
-    local_learning_rate: float | None = option(f"Learning rate of clients; default: {_LOCAL_RATE}.", CLIENTS, without="--fed-sgd")
+    local_learning_rate: float | None = option("Learning rate of clients; default: 1/local steps.", CLIENTS, without="--fed-sgd")
     proximal: float | None = option("Coefficient of FedProx; default: 0, which is FedAvg.", CLIENTS, without="--fed-sgd")
     full_weight: int | None = option(
         "Number of examples that give a client the weight 1; fewer give less. Default: equal weights.", CLIENTS
     )
-    fed_sgd: bool = option("DP-FedSGD: an update is the mean gradient of a client.", CLIENTS, False, "--fed-sgd")
+    fed_sgd: bool = option("DP-FedSGD: an update is the mean gradient of a client; the default.", CLIENTS, False, "--fed-sgd")
     model: str | None = option(f"Network: {', '.join(models.NAMES)}. Default: by the shape of the inputs.", MODEL)
-    server_optimizer: str = option(
-        f"Optimizer of the server: {', '.join(SERVERS)} (FedAvg, FedAvgM with 0.9, FedAdam).", MODEL, "sgd"
+    server_optimizer: str | None = option(
+        f"Optimizer of the server: {', '.join(SERVERS)} (FedAvg, FedAvgM with 0.9, FedAdam); default: momentum.", MODEL
     )
     server_learning_rate: float | None = option(
-        f"Learning rate of the server; default: {', '.join(f'{rate:g} for {name}' for name, rate in _SERVER_RATES.items())}.",
-        MODEL,
+        "Learning rate of the server; default: by noise, cohort, rounds, bound and model, as in privet train.", MODEL
     )
-    bound: float | None = option(f"Clip bound C of a client's update; default: {_BOUND}.", CLIPPING, part="clipping")
+    bound: float | None = option(
+        "Clip bound C of an update; default: 1 or 0.1, by the model, times local rate and steps.", CLIPPING, part="clipping"
+    )
     processes: int = option("Number of processes that train clients.", RUN, 1)
 
 
@@ -93,34 +95,31 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     example = "--data FILE --schema SCHEMA --epsilon 4"
     data = check_before(given, "federate", example, noise_known="noise" in tables)
     dataset = load_dataset(given)
-    chosen = Choice(dataset, given.model, given.epsilon, given.delta)
-    optimizer, momentum = SERVERS[choice("--server-optimizer", given.server_optimizer, SERVERS)]
-    rate = chosen.pick("server_learning_rate", given.server_learning_rate, _SERVER_RATES[given.server_optimizer])
-    if given.fed_sgd:  # as in `LocalSteps.fed_sgd`: the update is the gradient
-        local: dict[str, Any] = {"local_steps": 1, "local_learning_rate": 1.0, "proximal": 0.0}
-    else:
-        usual = {"local_steps": _LOCAL_STEPS, "local_learning_rate": _LOCAL_RATE}
-        local = {name: chosen.pick(name, getattr(given, name), value) for name, value in usual.items()}
-        local["proximal"] = given.proximal or 0.0
+    chosen = Choice(dataset, given.model, given.epsilon, given.delta, _NAMES)
+    server = choice("--server-optimizer", chosen.pick("server_optimizer", given.server_optimizer, "momentum"), SERVERS)
+    optimizer, momentum = SERVERS[server]
+    # FedSGD, as in `LocalSteps.fed_sgd`; more steps gained nothing (docs/results/defaults.md).
+    steps = chosen.pick("local_steps", 1 if given.fed_sgd else given.local_steps, 1)
+    local_rate = chosen.pick("local_learning_rate", 1.0 if given.fed_sgd else given.local_learning_rate, 1 / steps)
     setup = make_setup(
-        given, FederatedSetup, data=data, model=chosen.model, learning_rate=rate, optimizer=optimizer, momentum=momentum, **local,
+        given, FederatedSetup, data=data, model=chosen.model, optimizer=optimizer, momentum=momentum, local_steps=steps,
+        local_learning_rate=local_rate, proximal=given.proximal or 0.0, learning_rate=given.server_learning_rate or 1.0,
+        physical_batch_size=chosen.usual.physical_batch_size,
     )  # fmt: skip
     clients, _ = setup.sizes(dataset)
     tables.setdefault("sparsification", parts.sparsification(given))
     tables.setdefault("noise", Gaussian(given.noise_multiplier, given.noise_source, given.noise_multiplier == 0))
-    if "sampling" not in tables:
-        cohort = chosen.pick("cohort", given.cohort, float(clients))
-        tables["sampling"] = parts.scheme(given.sampling, cohort, clients)
-    if "clipping" not in tables:
-        tables["clipping"] = parts.clipping_rule(given, chosen.pick("bound", given.bound, _BOUND))
+    size = given.cohort if "sampling" not in tables else float(tables["sampling"].expected_batch_size(clients))
+    lengths = options.LengthOptions(steps=given.rounds, batch_size=size, sampling=given.sampling)
+    cohort, rounds = chosen.lengths(clients, lengths)
+    tables.setdefault("sampling", parts.scheme(given.sampling, cohort, clients))
+    if "clipping" not in tables:  # as long, relative to an update, as the bound of a gradient
+        usual = chosen.usual.bound * local_rate * steps
+        tables["clipping"] = parts.clipping_rule(given, chosen.pick("bound", given.bound, usual))
     plan = Plan(
-        examples=clients,
-        unit=setup.privacy_unit,
-        steps=chosen.pick("rounds", given.rounds, _ROUNDS),
-        delta=given.delta,
-        adjacency=given.adjacency,
-        schema=dataset.schema,
-        **tables,
-    )
+        examples=clients, unit=setup.privacy_unit, steps=rounds, delta=given.delta, adjacency=given.adjacency,
+        schema=dataset.schema, **tables,
+    )  # fmt: skip
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
-    start_run(given, replace(setup, defaults=chosen.values), plan, dataset)
+    rate = chosen.learning_rate(given.server_learning_rate, setup, plan)
+    start_run(given, replace(setup, learning_rate=rate, defaults=chosen.values), plan, dataset)
