@@ -129,7 +129,7 @@ def test_a_row_sums_its_claims_up(verdicts, expected):
 @pytest.mark.parametrize(("made", "message"), [
     (lambda: claim(direction="better"), "claim.direction is 'better'"),
     (lambda: claim(size=0.0), "claim.size is 0"),
-    (lambda: claim(baseline=None), "claim.baseline is None"),
+    (lambda: claim(baseline=None), "claim.baseline is missing"),
     (lambda: Claim("it holds", "accuracy", "a", "always", "b"), "claim.baseline is 'b'"),
     (lambda: small.recipe(claims=(claim(),)), "claim.arm is 'a'"),
     (lambda: small.recipe(claims=(claim(arm="flat", baseline="normalised", metric="brier"),)), "claim.metric is 'brier'"),

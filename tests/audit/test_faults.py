@@ -53,11 +53,11 @@ def test_a_faulty_trainer_fails(fault):
         assert found.epsilon_lower_bound > found.epsilon_claimed
 
 
-def quieter(clipped, *arguments):
+def quieter(clipped, *arguments, **_):
     return release(ClippedSum(clipped.tensors, clipped.sensitivity / 2, clipped.norms, clipped.part), *arguments)
 
 
-def silent_about_one(clipped, token, source, divisor, *past):
+def silent_about_one(clipped, token, source, divisor, *past, **_):
     noised = release(clipped, token, source, divisor, *past)
     name = next(iter(noised.tensors))
     return replace(noised, tensors={**noised.tensors, name: clipped.tensors[name] / divisor})

@@ -106,7 +106,7 @@ release, clipped_one, sum_all = loop.release, rounds.clip, federated_rounds.sum_
 gather = simulations.Simulation.gather
 
 
-def quieter(clipped, *given):
+def quieter(clipped, *given, **_):
     return release(ClippedSum(clipped.tensors, clipped.sensitivity / 2, clipped.norms, clipped.part), *given)
 
 
@@ -127,7 +127,7 @@ FAULTS = {
     "simulated clients count twice": (simulations.Simulation, "gather", simulated_twice),
     "simulated updates are not clipped": (rounds, "clip", lambda tape, rule, groups: clipped_one(tape, Flat(1e9), groups)),
     "the divisor is half of the plan's": (
-        loop, "release", lambda clipped, token, source, divisor, *past: release(clipped, token, source, divisor / 2, *past),
+        loop, "release", lambda clipped, token, source, divisor, *past, **_: release(clipped, token, source, divisor / 2, *past),
     ),
 }  # fmt: skip
 

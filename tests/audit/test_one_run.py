@@ -72,7 +72,7 @@ def test_training_without_noise_is_detected(data, monkeypatch):
     assert str(found).startswith("FAILED")
 
 
-def unnoised(clipped, token, source, divisor, *past):
+def unnoised(clipped, token, source, divisor, *past, **_):
     return NoisedSum(clipped.tensors, clipped.sensitivity, token.spend() * clipped.sensitivity) / divisor
 
 

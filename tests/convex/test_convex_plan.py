@@ -79,7 +79,7 @@ def test_a_plan_is_calibrated_once_and_before_use():
     with pytest.raises(InvalidArgumentError, match="left out when"):
         make(OutputPerturbation(1.0)).calibrate(1.0)
     for mechanism in (OutputPerturbation(), ObjectivePerturbation()):
-        with pytest.raises(InvalidArgumentError, match=r"mechanism\.multiplier is None"):
+        with pytest.raises(InvalidArgumentError, match=r"mechanism\.multiplier is missing"):
             make(mechanism).epsilon()
 
 

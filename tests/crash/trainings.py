@@ -30,8 +30,8 @@ def train(folder: Path, saboteur: str, chance: random.Random) -> None:
     note, beside = os.write, os.open(folder / "drawn", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     real = loop.release
 
-    def release(*arguments: object) -> object:
-        result = real(*arguments)
+    def release(*arguments: object, **options: object) -> object:
+        result = real(*arguments, **options)
         note(beside, b".")
         return result
 

@@ -159,7 +159,8 @@ MUTANTS = [
            among("test_passes", "test_a_failing_example_contributes_zero_and_others_are_unaffected")),
     Mutant("reentrant checkpoints hide their parameters", "loop._read_graph", "program.has_reentrant_checkpoints = True", "pass",
            among("test_loop", "test_grad_is_unchanged_although_a_reentrant_checkpoint_fills_it")),
-    Mutant("an example's writes stay in its input", "differentiate", "leaf.clone() if isinstance(leaf, Tensor) else leaf", "leaf",
+    Mutant("an example's writes stay in its input", "loop.differentiate",
+           "leaf.clone() if isinstance(leaf, Tensor) else leaf", "leaf",
            among("test_loop", "test_writes_to_an_input_are_discarded_at_the_next_parameters")),
     # Rules
     Mutant("a convolution forgets its rows", "convolution.handlers._follow", "max(1, len(input) // max(1, recorder.examples))",

@@ -53,7 +53,8 @@ def test_everything_is_told_in_order(tmp_path):
     assert diary.events == [
         ("step", 1), ("step", 2), ("checkpoint", 2), ("step", 3), ("checkpoint", 3), ("end", 3),
     ]  # fmt: skip
-    training.run(callbacks=[after])  # no steps are left
+    with pytest.warns(PrivetWarning, match="all 3 steps of the plan are taken, so nothing is left to do"):
+        training.run(callbacks=[after])
     assert after.events == [("end", None)]
 
 

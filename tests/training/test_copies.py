@@ -76,6 +76,7 @@ def test_what_runs_release_and_promise_can_be_copied():
         pickle.loads(pickle.dumps(value))
 
 
+@pytest.mark.filterwarnings("ignore:all 5 steps of the plan are taken")
 @pytest.mark.parametrize(("begun", "where"), [(False, "memory"), (True, "memory"), (True, "directory")])
 def test_a_fork_takes_no_step(begun, where, tmp_path):
     original = training(None if where == "memory" else tmp_path)

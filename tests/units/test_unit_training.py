@@ -214,7 +214,7 @@ def test_views_that_mix_examples_are_refused(mix):
 def test_users_may_be_seen_in_several_views():
     x, y = data(13)
     training = setup(Users(TensorDataset(x, y), USERS, cap=2), grouped(averaged(loss_fn, jittered, 2)), steps=2)
-    assert training.method == "ghost"
+    assert training.method in ("ghost", "loop")  # the shifts are random, and may make more groups than users
     training.run()
 
 

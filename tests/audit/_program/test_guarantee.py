@@ -99,7 +99,7 @@ def test_an_example_that_changes_the_contribution_of_others_is_detected(monkeypa
 def test_a_parameter_without_noise_is_detected(monkeypatch):
     release = loop.release
 
-    def wrong(clipped, token, source, divisor, *past):
+    def wrong(clipped, token, source, divisor, *past, **_):
         noised = release(clipped, token, source, divisor, *past)
         return replace(noised, tensors={**noised.tensors, "3.bias": clipped.tensors["3.bias"] / divisor})
 

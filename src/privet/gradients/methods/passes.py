@@ -96,7 +96,7 @@ class Passes:
                 raise_interrupt(error)
                 if isinstance(error, TakesGradientsError):
                     self.program.takes_gradients = True
-                    return self._try_together(examples, _restart(draws, _positions(examples.count)))
+                    return self._try_together(examples, [each.restart(_positions(examples.count)) for each in draws])
                 why = _describe(error) if self.explain else type(error).__name__
                 if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
                     self.reason = why

@@ -96,10 +96,7 @@ def losses_differ(program: Program, batches: Sequence[Any], joined: Any, *, reor
 def move_parameters(program: Program) -> dict[str, Tensor]:
     """Return other values for the parameters, near their own."""
     generator = torch.Generator().manual_seed(0)
-    return {
-        name: torch.empty(p.shape).normal_(0, _STEP, generator=generator).to(p).add_(p.detach())
-        for name, p in program.parameters.items()
-    }
+    return {name: torch.normal(p.detach().cpu(), _STEP, generator=generator).to(p) for name, p in program.parameters.items()}
 
 
 def _differ_at(program: Program, values: dict[str, Tensor], batches: Sequence[Any], joined: Any, *, reordered: bool) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from privet._utils.randomness import preserve_generators
-from privet._utils.tensors import sketch
+from privet._utils.tensors import sketch, total_size
 from privet.errors import PrivetError, UnsupportedModelError
 from privet.gradients.core.batching import is_batched
 from privet.gradients.core.examples import Examples
@@ -34,7 +34,7 @@ from privet.gradients.probe.restored import warn_of_restored
 from privet.gradients.probe.slow import MANY, is_faster_alone, warn_of_groups, warn_of_loop
 from privet.gradients.probe.synthetic_batch import KINDS, common_objects, make_synthetic
 
-_EXAMPLES = 3
+_EXAMPLES, _LARGE = 3, 1_000_000  # and the number of parameters from which two examples do
 # Relative to the norm of an example's gradient, by the precision of the parameters.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-7}
 # For models that compute in lower precision: bfloat16 has 8 bits. For norms, which may be too large but not too small.
@@ -129,11 +129,12 @@ def probe_first_suitable(
     refuse_batch_statistics(model)
     refuse_foreign_parameters(model, loss_fn)
     program = Program(model, loss_fn, trainable(model))
+    few = 2 if total_size(program.parameters.values()) > _LARGE else _EXAMPLES
 
     def check(groups: Sequence[Examples]) -> str:
         chosen = method if method != "auto" else "ghost"
         for examples in groups:
-            chosen = _check(program, examples, chosen, what, 0 if method == "ghost" else usual, quiet=quiet)
+            chosen = _check(program, examples.select(slice(few)), chosen, what, 0 if method == "ghost" else usual, quiet=quiet)
         warn_of_restored(program, groups[0])
         return chosen
 
