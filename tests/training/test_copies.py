@@ -87,15 +87,17 @@ def test_a_fork_takes_no_step(begun, where, tmp_path):
     child = os.fork()
     if child == 0:
         code = 9
-        for attempt in (lambda: next(steps), original.run):
-            try:
-                attempt()
-            except LedgerError as error:
-                same = torch.equal(original.model.w.detach(), before)
-                code = 7 if "a fork must not spend" in str(error) and same else 8
-            if code != 7:
-                break
-        os._exit(code)
+        try:
+            for attempt in (lambda: next(steps), original.run):
+                try:
+                    attempt()
+                except LedgerError as error:
+                    same = torch.equal(original.model.w.detach(), before)
+                    code = 7 if "a fork must not spend" in str(error) and same else 8
+                if code != 7:
+                    break
+        finally:
+            os._exit(code)  # whatever happens: this process must not return to pytest
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in ((7,) if not begun else (7, 9))
     original.run()
     assert original.steps_spent == STEPS
