@@ -76,7 +76,6 @@ def test_what_runs_release_and_promise_can_be_copied():
         pickle.loads(pickle.dumps(value))
 
 
-@pytest.mark.filterwarnings("ignore:all 5 steps of the plan are taken")
 @pytest.mark.parametrize(("begun", "where"), [(False, "memory"), (True, "memory"), (True, "directory")])
 def test_a_fork_takes_no_step(begun, where, tmp_path):
     original = training(None if where == "memory" else tmp_path)
@@ -99,6 +98,8 @@ def test_a_fork_takes_no_step(begun, where, tmp_path):
         finally:
             os._exit(code)  # whatever happens: this process must not return to pytest
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in ((7,) if not begun else (7, 9))
+    assert not (tmp_path / "guarantee.md").exists()  # a fork must not state what it did not see
     original.run()
     assert original.steps_spent == STEPS
+    assert (tmp_path / "guarantee.md").exists() == (where == "directory")
     assert len(list(steps)) == 0

@@ -71,8 +71,8 @@ class Plan(JsonForm, Declaration):
         accept_large_delta: whether δ ≥ 1/N is allowed. Such a δ permits a mechanism that publishes a random record.
         sparsification: the coordinates that steps drop, such as `privet.sparsification.Random(final_rate=0.9)`; or None.
         embeddings: the rows of embedding tables that steps release, such as `privet.sparsification.AdaFEST(...)`; None for all.
-        unit: the unit of privacy: "one example", "one user", that of a `privet.units.Groups`, or a `privet.units.Unit`. Training
-            refuses a data set with other units.
+        unit: the privacy unit: "one example", "one user", the `privacy_unit` of a `privet.units.Groups`, or a
+            `privet.units.Unit`. Training refuses a data set with another unit.
         holdout: `privet.plan.Holdout`, the query for the result of the final model on held-out entries; or None.
         class_counts: `privet.plan.ClassCounts`, the query for the number of training entries of each class; or None.
         schema: the public schema of the table that is trained on (`privet.tables.Schema`, or its path); None for other data.

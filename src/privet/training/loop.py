@@ -143,7 +143,7 @@ class Loop(Unique, ABC):
         Raises:
             InvalidArgumentError: one of the callbacks is no `privet.Callback`.
         """
-        if self._ran and not self.steps_left:
+        if self._ran and not self.steps_left and self._record.ledger.refusal is None:
             warnings.warn(f"all {len(self)} steps of the plan are taken, so nothing is left to do", PrivetWarning, stacklevel=2)
         for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress):
             pass
@@ -168,7 +168,8 @@ class Loop(Unique, ABC):
         """
         self._loops, self._ran = self._loops + 1, True
         try:
-            self._state_if_done()  # a run that was killed after its last payment has no step left
+            if self.directory is not None and not (self.directory / STATEMENT).exists():
+                self._state_if_done()  # a run that was killed after its last payment has no step left
             while self._record.ledger.next_step is not None:
                 with self._between_steps():
                     try:
@@ -190,8 +191,8 @@ class Loop(Unique, ABC):
                     self._stepping.release()
 
     def _state_if_done(self) -> None:
-        """Write the statement and the progress of a run without further steps, unless it has a statement."""
-        if self.directory is not None and not self.steps_left and not (self.directory / STATEMENT).exists():
+        """Write the statement and the progress of a run without further steps; a fork has no say in them."""
+        if self.directory is not None and not self.steps_left and self._record.ledger.refusal is None:
             write_guarantee(self.directory, self.guarantee())
             self._record.write_status()
 

@@ -155,7 +155,7 @@ class Statement(ABC):
 
     @property
     def summary(self) -> str:
-        """What a reader without training in privacy needs, in about 120 words; its numbers are those of the details."""
+        """Summary in plain words, for readers who do not know differential privacy; it repeats numbers of the details."""
         unit = str(self.unit)
         purpose = f" Purpose: {self.purpose.rstrip('.')}." if self.purpose else ""
         done = f"What was done: {self._done()}.{purpose} Date: {self.date}."
