@@ -11,14 +11,7 @@ import pytest
 
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.report.figures.single_run import draw
-from privet.report.headline import (
-    describe_classes,
-    headline,
-    list_estimates,
-    list_recalls,
-    list_released,
-    warn_of_majority,
-)
+from privet.report.headline import describe_classes, headline, list_estimates, list_recalls, list_released, warn_of_majority
 from privet.report.page import render_page
 from privet.report.run_files import read
 

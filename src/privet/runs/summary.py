@@ -11,14 +11,7 @@ from privet.accounting.rounding import format_percent_up, format_up
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.evaluation.bins import to_plain
 from privet.federated import Communication
-from privet.report.headline import (
-    describe_classes,
-    headline,
-    list_estimates,
-    list_recalls,
-    list_released,
-    warn_of_majority,
-)
+from privet.report.headline import describe_classes, headline, list_estimates, list_recalls, list_released, warn_of_majority
 from privet.report.numbers import format_bytes
 from privet.runs.run import Outcome
 
