@@ -33,6 +33,15 @@ class Plain:
         self.held = held
 
 
+class Graph:
+    """An example that is an object, as those of PyTorch Geometric are."""
+
+    count = 0
+
+    def __init__(self, **held):
+        vars(self).update(held)
+
+
 @dataclass(slots=True)
 class Slotted:
     held: float
@@ -358,6 +367,21 @@ def test_the_state_is_looked_for_once_if_nothing_changes(monkeypatch):
             model.held[1] += 1
             model.held[2]["b"] = model.steps
     assert not made
+
+
+def test_the_classes_of_examples_are_looked_for_once(monkeypatch):
+    """Each example is an object of its own, and the code of its class may take longer to search than a pass."""
+    guard, found = Guard(Net(), None, {}), []
+    monkeypatch.setattr(Snapshot, "_save_function", lambda _, function: found.append(function))
+    for number in range(3):
+        own = Graph(seen=[1.0])
+        with guard.isolate(held=[own]):
+            Graph.count += 1
+            own.seen.append(2.0)
+            own.more = 3.0
+        assert (Graph.count, vars(own)) == (0, {"seen": [1.0]})
+        assert not number or not found
+        found.clear()
 
 
 @pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(1, 3))], ids=["script", "trace"])

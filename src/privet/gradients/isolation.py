@@ -84,28 +84,29 @@ _READ_MODES = tuple(read for read, _ in _MODES)
 
 
 class Snapshot:
-    """The state that some modules, functions and other objects reach.
+    """The state that some modules, functions and other objects reach, without what another snapshot `beside` it has.
 
     Attributes:
         modules: registered in others, or held by a container, an object or a function.
         parameters: of these modules, trained or not.
         kept: tensors that are neither copied nor restored, because they are large or require a gradient.
+        classes: of the user's, whose attributes are restored.
     """
 
-    def __init__(self, *roots: object) -> None:
+    def __init__(self, *roots: object, beside: Snapshot | None = None) -> None:
         self.modules: list[nn.Module] = []
         self.parameters: list[Tensor] = []
         self.kept: list[Tensor] = []
         self._replaced: list[tuple[dict[str, Any], str, Tensor]] = []  # by copies, in a pass
         self._containers: list[Any] = []
         self._empty: list[Any] = []
-        self._classes: dict[int, type] = {}
+        self.classes: list[type] = []
         self._names: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # of each file: its globals, and those that are used
         self._cells: list[tuple[types.CellType, Any]] = []
         self._tensors: list[Tensor] = []
         self._frozen: list[np.ndarray[Any, Any]] = []  # too large to be copied: read-only in a pass
         self._saved: list[_Saved] = []
-        self._known: set[int] = set()
+        self._known: set[int] = set() if beside is None else set(beside._known)
         self._files = {id(getattr(root, "__globals__", None)) for root in roots}
         self._waiting: list[tuple[Any, int]] = [(root, _DEPTH) for root in roots]
         for value, depth in self._waiting:  # which grows: the nearest first
@@ -113,7 +114,7 @@ class Snapshot:
                 self._known.add(id(value))
                 self._save(value, depth)
         self._copies = [dict(each.items()) if hasattr(each, "items") else list(each) for each in self._containers]
-        self._views = list(map(vars, self._classes.values()))
+        self._views = list(map(vars, self.classes))
         self._attributes = list(map(dict, self._views))
         self._lookups = [(table.get, names, repeat(MISSING)) for table, names in self._names.values()]
         self._asked = list(map(_asks_gradient, self.parameters))
@@ -134,8 +135,9 @@ class Snapshot:
                 self._save_function(value)
         elif isinstance(value, type):
             for kind in find_user_classes(value):
-                if id(kind) not in self._classes:
-                    self._classes[id(kind)] = kind
+                if kind is value or id(kind) not in self._known:
+                    self._known.add(id(kind))
+                    self.classes.append(kind)
                     self._follow(vars(kind).values(), _DEPTH)
         elif isinstance(value, Tensor):
             self._save_tensor(value)
@@ -271,7 +273,7 @@ class Snapshot:
             _restore_items(container, copied)
         for container in filter(None, self._empty):
             container.clear()
-        for kind, attributes in zip(self._classes.values(), self._attributes, strict=True):
+        for kind, attributes in zip(self.classes, self._attributes, strict=True):
             _restore_class(kind, attributes)
         for table, names in self._names.values():
             _restore_names(table, names)
@@ -365,7 +367,8 @@ class Guard:
     """
 
     def __init__(self, model: nn.Module, loss_fn: object, parameters: Mapping[str, Tensor]) -> None:
-        self._roots, self._trained = (model, loss_fn), parameters
+        self._roots: tuple[object, ...] = (model, loss_fn)
+        self._trained = parameters
         self._current = Snapshot(model, loss_fn)
         self._last: Snapshot | None = self._current  # for a pass that finds everything as it did
         self._places: set[int | None] | None = None  # of protected tensors, in this pass
@@ -381,7 +384,11 @@ class Guard:
         """
         last, self._last, outer = self._last, None, self._current  # a pass inside this one finds another state
         found = last if last is not None and last.is_current() else Snapshot(*self._roots)
-        shared = [] if _CONSTANT.issuperset(map(type, held)) else [Snapshot(*held)]
+        shared = [] if _CONSTANT.issuperset(map(type, held)) else [Snapshot(*held, beside=found)]
+        if classes := [kind for each in shared for kind in each.classes]:
+            self._roots += tuple(classes)  # which other examples have, too: to search them takes longer than a pass
+            found = Snapshot(*self._roots)
+            shared = [Snapshot(*held, beside=found)]
         modes = list(map(operator.call, _READ_MODES))
         self._current, self._places = found, None
         try:
