@@ -135,7 +135,7 @@ def claim(directory: Path) -> None:
     try:
         make_folder(directory)
     except OSError as error:
-        raise InvalidArgumentError("directory", str(directory), "a directory that can be created", f"{error.strerror}.") from None
+        raise InvalidArgumentError("directory", str(directory), "one that can be created", cause=f"{error.strerror}") from None
     _check_no_run(directory)
 
 
