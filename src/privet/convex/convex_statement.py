@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privet.accounting.guarantee.statement import OTHER_RUNS, Statement
+from privet.accounting.guarantee.statement import Statement
 from privet.accounting.guarantee.tradeoff import NO_PRIVACY, Meaning, meaning_of
 from privet.convex.convex_plan import ConvexPlan
 from privet.noise import SOURCES
@@ -20,7 +20,7 @@ _BY_CONSTRUCTION = (
 _ASSUMED = "no two examples hold the same person's data; a person with several is protected less, as a group of that size"
 _NOT_COVERED = (
     "choices made by looking at the private data: regularisation, features, loss, which run to keep",
-    OTHER_RUNS,
+    "other trainings and fits on the same people's data: their ε adds to this one",
     "evaluation on private data, and any other number computed from it beside the released weights",
     "side channels of the training machine, such as time and memory use; the minimiser takes longer on some data",
     "an adversary who can read the memory, the disk or the console of the training process",

@@ -80,14 +80,11 @@ CHOICES = (
     "choices made by looking at the private data: hyperparameters, architecture, early stopping, which run to keep "
     "(privet.tuning.search makes such a choice under its own guarantee)"
 )
-OTHER_RUNS = (
-    "other trainings on the same people's data, such as one that made the initial parameters: their ε adds to this one "
-    "(privet.Budget adds it up)"
-)
 NOT_COVERED = (
     _LEAKING,
     CHOICES,
-    OTHER_RUNS,
+    "other trainings on the same people's data, such as one that made the initial parameters: their ε adds to this one "
+    "(privet.Budget adds it up)",
     "evaluation on private data, and any other number computed from it outside the training steps",
     "side channels of the training machine, such as time and memory use",
     "an adversary who can read the memory, the disk or the console of the training process",
