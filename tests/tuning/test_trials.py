@@ -37,10 +37,10 @@ def plan(multiplier=2.3, **changes):
 def train(the_plan, setting):
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    place, reading = privet.Storage(purpose="to find a bed"), privet.Reading(probe=False)
     training = privet.Training(
-        the_plan, model, lambda m, b: m(b[0])[:, 0], optimizer, DATA, privet.Storage(purpose="to find a bed"),
-        reading=privet.Reading(probe=False), method="loop",
-    )  # fmt: skip
+        the_plan, model, lambda m, b: m(b[0])[:, 0], optimizer, DATA, place, reading=reading, method="loop"
+    )
     training.setting = setting
     return training
 

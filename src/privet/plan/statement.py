@@ -89,13 +89,13 @@ def promise_of(*plans: Declaration) -> dict[str, Any]:
         return tuple(dict.fromkeys(chain.from_iterable(texts)))
 
     return {
-        "delta": first.delta, "adjacency": first.adjacency, "unit": first.unit, "examples": first.examples,
+        **{name: getattr(first, name) for name in ("delta", "adjacency", "unit", "examples")},
         "random_source": "; ".join(together([SOURCES[plan.noise.source].claim] for plan in plans)),
         "by_construction": by_construction,
         "by_check": by_check,
         "assumptions": (*assumed, *together((*plan.clipping.assumptions, *_foreign(plan)) for plan in plans)),
         "public": together(map(_public, plans)),
-    }  # fmt: skip
+    }
 
 
 def _covering(plan: Declaration, events: Iterable[Release]) -> tuple[str, ...]:
