@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 import plans
 import privet
 from privet.accounting import Event
+from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 from privet.tuning import (
     PaidScore,
@@ -179,7 +180,7 @@ def test_a_search_has_the_statement_of_a_training():
     assert summary == said.summary
     assert 90 <= len(summary.split()) <= 155
     assert "nothing yet" in summary
-    assert f"({math.ceil(said.epsilon * 1000) / 1000:.4g}, 0.001)-differential privacy" in details
+    assert details.startswith(f"({format_up(said.epsilon)}, 0.001)-differential privacy")
     assert one.meaning.advantage < said.meaning.advantage < 1  # the choice helps an attacker
     assert {*one.assumptions} < {*said.assumptions}  # those of the other rule, too
     assert "which run to keep" not in str(said)

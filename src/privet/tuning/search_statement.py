@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from privet.accounting.guarantee.statement import CHOICES, NOT_COVERED, Statement
 from privet.accounting.privacy_unit import find_unit
@@ -23,7 +22,7 @@ WHAT_A_SEARCH_DOES_NOT_COVER = (
 class SelectionGuarantee(Statement):
     """The privacy guarantee of keeping only the best of a random number of runs, with its assumptions and exclusions."""
 
-    TUNING: ClassVar[str] = "covered: the choice among the candidates"
+    TUNING = "covered: the choice among the candidates"
 
     accountant: str = "rdp"
     not_covered: tuple[str, ...] = WHAT_A_SEARCH_DOES_NOT_COVER

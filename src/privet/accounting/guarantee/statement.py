@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee.tradeoff import Meaning
@@ -112,7 +112,7 @@ _find_version = functools.cache(importlib.metadata.version)  # reading what pip 
 class Statement(ABC):
     """What every statement has: a summary, the guarantee, its meaning, its assumptions and its exclusions."""
 
-    TUNING: ClassVar[str] = "not covered"
+    TUNING = "not covered"
 
     epsilon: float  # infinity without privacy
     delta: float
