@@ -265,7 +265,7 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "plan is ''.*does not parse"),
+    ("", "does not parse.*: plan is ''"),
     ("{", "does not parse"),
     ("[]", r"plan\.format is \[\]"),
     ("3", r"plan\.format is 3"),
