@@ -169,14 +169,14 @@ def forget(directory: Path, files: Iterable[str]) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def read_plan(directory: Path) -> Plan:
+def read_plan(directory: str | Path) -> Plan:
     """Return the plan of the run in a directory.
 
     Raises:
         LedgerError: there is none, or it cannot be read.
         InvalidArgumentError: the file is not a plan.
     """
-    path = directory / PLAN
+    path = Path(directory) / PLAN
     if not path.exists():
         raise LedgerError(f"{directory} holds no run: there is no {PLAN}")
     try:
