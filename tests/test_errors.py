@@ -1,8 +1,11 @@
+import ast
 import math
 import pickle
+from pathlib import Path
 
 import pytest
 
+import privet
 from privet import errors
 from privet.errors import InvalidArgumentError
 
@@ -44,6 +47,16 @@ def test_the_message_names_argument_value_range_and_fix():
     assert str(error) == "noise.multiplier is -2.3; it must be greater than 0. Calibrate it."
     assert isinstance(error, ValueError)
     assert isinstance(error, errors.PrivetError)
+
+
+def test_what_another_exception_says_comes_first_as_the_cause():
+    """And not last, as if it were the fix."""
+    late = []
+    for path in Path(privet.__file__).parent.rglob("*.py"):
+        calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+        fixes = [call.args[3] for call in calls if ast.unparse(call.func) == "InvalidArgumentError" and len(call.args) > 3]
+        late += [f"{path.name}:{fix.lineno}" for fix in fixes if ast.unparse(fix).startswith(("f'{error}", "f'{error.strerror}"))]
+    assert not late
 
 
 def test_an_error_survives_the_way_out_of_a_worker_process():

@@ -97,8 +97,8 @@ CASES = {
     },
     "train --data digits --epsilon 3 --out run": {
         "--data nope": "--data is 'nope'; it must be one of mnist, fashion-mnist, digits",
-        "--data missing.npz": "--data is 'missing.npz'; it must be the path of a file. It does not exist.",
-        "--data missing.csv": "--data is 'missing.csv'; it must be the path of a file. It does not exist.",
+        "--data missing.npz": "there is no such file: --data is 'missing.npz'; it must be the path of a file.",
+        "--data missing.csv": "there is no such file: --data is 'missing.csv'; it must be the path of a file.",
         "--model gpt": "--model is",
         "--model cnn": "tanh-cnn",
         "--clipping wishful": "--clipping",

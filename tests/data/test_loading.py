@@ -55,7 +55,7 @@ def test_an_option_that_does_not_apply_is_refused(source, options, culprit):
 @pytest.mark.parametrize(("source", "options"), [("absent.npz", {"classes": 2}), ("absent.npz", {}), ("absent.csv", {})])
 def test_a_file_that_is_missing_is_named_before_anything_is_asked_for_it(source, options):
     with pytest.raises(
-        InvalidArgumentError, match=rf"^source is '{source}'; it must be the path of a file\. It does not exist\.$"
+        InvalidArgumentError, match=rf"^there is no such file: source is '{source}'; it must be the path of a file\.$"
     ):
         data.load(source, **options)
 

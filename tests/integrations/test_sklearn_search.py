@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 
-from privet.accounting.composition.selection import SelectionGuarantee
 from privet.errors import BudgetExhaustedError, InvalidArgumentError, PrivetError
 from privet.integrations.sklearn import PrivateClassifier, PrivateRegressor, tune
 from privet.tuning import PoissonTrials, TruncatedNegativeBinomial, geometric
+from privet.tuning.search_statement import SelectionGuarantee
 
 pytestmark = [pytest.mark.usefixtures("brief_runs"), pytest.mark.filterwarnings("ignore::privet.errors.PrivetWarning")]
 
@@ -26,13 +26,16 @@ def classifier(**settings):
 
 
 def test_the_whole_search_meets_epsilon_and_one_training_costs_less():
-    found = tune(classifier(), {"bound": [0.1, 1.0], "steps": [3, 5]}, ROWS, LABELS, public=PUBLIC)
+    found = tune(classifier(purpose="to find a bed"), {"bound": [0.1, 1.0], "steps": [3, 5]}, ROWS, LABELS, public=PUBLIC)
     assert isinstance(found.guarantee_, SelectionGuarantee)
     assert found.epsilon_ == found.guarantee_.epsilon <= 5.0
     assert found.plan_.epsilon() < found.guarantee_.epsilon_of_one < found.epsilon_
     assert (found.guarantee_.candidates, found.guarantee_.examples, found.guarantee_.delta) == (4, 600, 1e-4)
     assert (found.plan_.clipping.bound, found.plan_.steps) == (found.bound, found.steps)
     assert found.predict(ROWS).shape == (600,)
+    assert "Purpose: to find a bed." in found.guarantee_.summary
+    assert not found.guarantee_.user_code
+    assert "transformers that were fitted" in str(found.guarantee_)
 
 
 def test_the_setting_with_the_best_public_score_is_kept_and_a_diverged_trial_is_no_error():

@@ -36,6 +36,12 @@ def test_everything_is_derived_from_one_place():
     assert made.gradient_deviations() == pytest.approx([2.3 * 0.7 / 512] * 2343, rel=1e-12)
 
 
+@pytest.mark.parametrize("use", [range, lambda n: 1 - n, lambda n: 1 / n, lambda n: 1 % n, lambda n: n > 1, lambda n: n < 1])
+def test_a_length_in_epochs_says_that_it_is_no_number_of_steps(use):
+    with pytest.raises(InvalidArgumentError, match=r"^a length in epochs is not a number of steps: .*total_steps is one"):
+        use(plan(steps=epochs(4)).steps)
+
+
 @pytest.mark.parametrize(("deviation", "expected"), [("relative", (1, 1.3 * 0.8, 4.0)), ("fixed", (1, 1.3, 2.0))])
 def test_the_noise_on_the_gradient_follows_both_schedules(deviation, expected):
     multiplier = Gaussian(2.3, schedule=privet.schedules.Table((1.0, 1.3, 2.0)), deviation=deviation)
@@ -259,7 +265,7 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "plan is ''.*does not parse"),
+    ("", "does not parse.*: plan is ''"),
     ("{", "does not parse"),
     ("[]", r"plan\.format is \[\]"),
     ("3", r"plan\.format is 3"),

@@ -124,7 +124,13 @@ def test_the_promise_has_four_assumptions_on_the_program(unit):
     assert len(statement.assumptions) == len(words)
     assert all(word in assumption for word, assumption in zip(words, statement.assumptions, strict=True))
     assert not re.search(r"\d", " ".join(statement.assumptions))
-    assert "pretraining on the same people's data" in str(statement).partition("Taken as public:\n")[2]
+
+
+def test_a_training_from_the_weights_of_another_is_told_to_add_its_epsilon():
+    statement = plan().guarantee()
+    assert "or only by another training, whose ε adds to this one" in " ".join(statement.public)
+    assert "other trainings on the same people's data" in str(statement).partition("Not covered:\n")[2]
+    assert "other trainings" in statement.summary
 
 
 def test_the_prose_gives_the_threat_model_in_order():

@@ -269,6 +269,11 @@ def test_new_schedulers_are_stepped(make):
         (lambda o: ChainedScheduler([old(StepLR(o, 1))], optimizer=o), "ChainedScheduler after 1 steps"),
         (lambda o: lr_scheduler.ReduceLROnPlateau(o), "needs no arguments.*between steps, with a metric of public data"),
         (lambda o: lr_scheduler.CosineAnnealingLR(o, privet.epochs(2)), r"T_max=Epochs.*Use plan\.total_steps"),
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, None), r"T_max=None.*Use plan\.total_steps"),
+        (
+            lambda o: lr_scheduler.SequentialLR(o, [StepLR(o, 1), lr_scheduler.LinearLR(o, total_iters=privet.epochs(2))], [2]),
+            r"LinearLR\(total_iters=Epochs",
+        ),
         (lambda o: OneCycleLR(o, 0.1, total_steps=STEPS - 1), "of at least"),
         (lambda o: object(), "LRScheduler"),
     ],

@@ -68,7 +68,7 @@ def test_without_them_three_examples_are_read_and_the_statement_says_so(collate)
     training = train(dataset=dataset, collate=collate)
     assert set(dataset.read) == {0, 1, 2}
     assert READ in training.guarantee().notes
-    assert "structure, types and shapes of the data of the first three examples were read" in str(training.guarantee())
+    assert "Privet read the structure, types and shapes of the data of the first three examples" in str(training.guarantee())
 
 
 def test_only_the_shapes_of_the_first_examples_decide():

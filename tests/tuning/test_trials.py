@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 import plans
 import privet
 from privet.accounting import Event
+from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError
 from privet.tuning import (
     PaidScore,
@@ -37,8 +38,9 @@ def plan(multiplier=2.3, **changes):
 def train(the_plan, setting):
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    place, reading = privet.Storage(purpose="to find a bed"), privet.Reading(probe=False)
     training = privet.Training(
-        the_plan, model, lambda m, b: m(b[0])[:, 0], optimizer, DATA, reading=privet.Reading(probe=False), method="loop"
+        the_plan, model, lambda m, b: m(b[0])[:, 0], optimizer, DATA, place, reading=reading, method="loop"
     )
     training.setting = setting
     return training
@@ -60,7 +62,10 @@ def test_the_best_is_kept_with_its_setting_and_score():
     found = search(candidates, recorded, score=PublicScore(by_setting), number=geometric(6.0))
     assert found.setting == found.score == found.training.setting == max(tried)
     assert found.guarantee.mean == 6.0
+    assert found.guarantee.summary.startswith("What was done: a model was chosen by training on the data of 12 examples a secret")
+    assert "Purpose: to find a bed." in found.guarantee.summary
     assert "switched off" in str(found.guarantee)  # the probe was
+    assert not found.guarantee.by_check
 
 
 def test_a_score_that_is_no_number_is_the_worst():
@@ -164,6 +169,25 @@ def test_the_price_is_that_of_the_most_expensive_candidate_and_names_the_law():
     assert "public data" in str(said)
 
 
+def test_a_search_has_the_statement_of_a_training():
+    """Summary, meaning and format; what it covers and what not is its own."""
+    two = [plan(), plan(clipping=privet.clipping.Normalize(1.0))]
+    said = state_search(two, score=PublicScore(by_setting), number=geometric(4.0))
+    one, values = plan().guarantee(), said.to_dict()
+    assert one.to_dict().keys() - values.keys() <= {*vars(one)}
+    assert (values["format"], values["accountant"], values["tuning"][:7]) == (one.to_dict()["format"], "rdp", "covered")
+    summary, _, details = str(said).partition("\n\nGuarantee: ")
+    assert summary == said.summary
+    assert 90 <= len(summary.split()) <= 155
+    assert "nothing yet" in summary
+    assert details.startswith(f"({format_up(said.epsilon)}, 0.001)-differential privacy")
+    assert one.meaning.advantage < said.meaning.advantage < 1  # the choice helps an attacker
+    assert {*one.assumptions} < {*said.assumptions}  # those of the other rule, too
+    assert "which run to keep" not in str(said)
+    assert "evaluation on private data other than the score" in str(said)
+    assert not said.without_user_code().by_check
+
+
 def test_a_private_score_is_paid_for():
     with pytest.raises(InvalidArgumentError, match="events"):
         PaidScore(by_setting, ())
@@ -182,8 +206,8 @@ def test_a_private_score_is_paid_for():
 ])  # fmt: skip
 def test_a_candidate_without_privacy_leaves_none(changes):
     said = state_search([plan(), plan(**changes)], score=PublicScore(by_setting), number=geometric(5.0))
-    assert math.isinf(said.epsilon)
-    assert "NO PRIVACY" in str(said)
+    assert said.to_dict()["epsilon"] == said.to_dict()["epsilon_of_one"] == "inf"
+    assert str(said).startswith("NO PRIVACY (ε = ∞): a run without private noise could be chosen")
 
 
 def test_a_query_of_the_plan_is_paid_for_as_the_score_may_answer_it():

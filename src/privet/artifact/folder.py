@@ -107,7 +107,7 @@ def load_module(folder: Path, description: ModelDescription, own: nn.Module | No
     architecture = description.architecture
     if own is not None:
         if why := check_shapes(own, weights):
-            raise InvalidArgumentError("module", type(own).__qualname__, "built as for the training", f"In {path}, {why}.")
+            raise InvalidArgumentError("module", type(own).__qualname__, "built as for the training", cause=f"in {path}, {why}")
         module = own
     elif isinstance(architecture, str):
         fix = "Build it as for the training, and pass it: privet.load(path, module)."
@@ -154,4 +154,4 @@ def _describe(kind: tuple[tuple[int, ...], torch.dtype] | None) -> str:
 
 
 def _damaged(path: Path, why: str, fix: str = "") -> InvalidArgumentError:
-    return InvalidArgumentError("the file", str(path), "as it was written", f"{why.rstrip('.')}. {fix}".strip())
+    return InvalidArgumentError("the file", str(path), "as it was written", fix, why.rstrip("."))

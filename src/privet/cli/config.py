@@ -49,7 +49,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = parse(read_text(path))
     except DocumentError as error:
-        raise InvalidArgumentError("--config", str(path), "a readable file: TOML (named .toml) or JSON", f"{error}.") from None
+        raise InvalidArgumentError("--config", str(path), "readable TOML (named .toml) or JSON", cause=f"{error}") from None
     if not isinstance(content, dict):
         raise InvalidArgumentError("--config", str(path), "a table of options")
     return content

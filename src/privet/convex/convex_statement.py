@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from privet.accounting.guarantee.statement import Statement
-from privet.accounting.guarantee.tradeoff import NO_PRIVACY, Meaning, PrivacyProfile, interpret
+from privet.accounting.guarantee.tradeoff import NO_PRIVACY, Meaning, meaning_of
 from privet.convex.convex_plan import ConvexPlan
 from privet.noise import SOURCES
 
 UNIT = "one example"
-_POINTS = 40
-_SMALLEST_DELTA = 1e-5
 _BY_CONSTRUCTION = (
     "every row of features is scaled down to a public norm, so one example changes the gradient by at most a public number",
     "a row that is not finite contributes zero",
@@ -22,6 +20,7 @@ _BY_CONSTRUCTION = (
 _ASSUMED = "no two examples hold the same person's data; a person with several is protected less, as a group of that size"
 _NOT_COVERED = (
     "choices made by looking at the private data: regularisation, features, loss, which run to keep",
+    "other trainings and fits on the same people's data: their ε adds to this one",
     "evaluation on private data, and any other number computed from it beside the released weights",
     "side channels of the training machine, such as time and memory use; the minimiser takes longer on some data",
     "an adversary who can read the memory, the disk or the console of the training process",
@@ -37,6 +36,8 @@ _ACCOUNTS = {
 class ConvexGuarantee(Statement):
     """The privacy guarantee of a convex training, with its assumptions and exclusions."""
 
+    noise_multiplier: float  # σ, noise standard deviation over sensitivity
+    sensitivity: float  # bound on one example's contribution
     accounting: str  # how ε is computed
     how: str  # what the mechanism does
 
@@ -97,7 +98,8 @@ def _describe(plan: ConvexPlan) -> str:
 def _meaning(plan: ConvexPlan) -> Meaning:
     if not plan.private:
         return NO_PRIVACY
-    mechanism = plan.mechanism
-    highest = mechanism.epsilon(min(plan.delta, _SMALLEST_DELTA), plan.loss, plan.regularisation, plan.adjacency)
-    epsilons = np.unique(highest * np.linspace(0, 1, _POINTS) ** 2)
-    return interpret(PrivacyProfile(epsilons, np.array([plan.delta_at(float(epsilon)) for epsilon in epsilons])))
+    return meaning_of(
+        lambda delta: plan.mechanism.epsilon(delta, plan.loss, plan.regularisation, plan.adjacency),
+        lambda epsilons: np.array([plan.delta_at(float(epsilon)) for epsilon in epsilons]),
+        plan.delta,
+    )

@@ -70,4 +70,4 @@ def _split(text: str) -> tuple[str, ...]:
     try:
         return tuple(next(csv.reader([text], strict=True, skipinitialspace=True), ()))
     except csv.Error as error:
-        raise InvalidArgumentError("classes", text, "names separated by commas", f"{error}.") from None
+        raise InvalidArgumentError("classes", text, "names separated by commas", cause=f"{error}") from None

@@ -109,7 +109,7 @@ def load_for_run(source: object, **options: Any) -> DataSet:
     undeclared = {"schema", "classes"} & loader.options - given.keys()
     # Before a declaration is asked for, which would not help.
     if undeclared and isinstance(source, str | Path) and not Path(source).expanduser().exists():
-        raise InvalidArgumentError("source", str(source), "the path of a file", "It does not exist.")
+        raise InvalidArgumentError("source", str(source), "the path of a file", cause="there is no such file")
     if "schema" in undeclared:
         raise without_schema(source, given.get("target"))
     for name in sorted(given.keys() - loader.options):

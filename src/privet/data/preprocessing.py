@@ -139,7 +139,7 @@ def preprocessing_from_dict(values: Mapping[str, Any]) -> Preprocessing:
     try:
         return kind(**constants)
     except TypeError as error:  # a constant is missing, unknown or no sequence
-        raise InvalidArgumentError("preprocessing", constants, f"the constants of {kind.__name__}", f"{error}.") from None
+        raise InvalidArgumentError("preprocessing", constants, f"the constants of {kind.__name__}", cause=f"{error}") from None
 
 
 def _to_float32(array: Array) -> NDArray[np.float32]:

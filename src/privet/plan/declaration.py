@@ -227,7 +227,7 @@ class Declaration(PrivacyMechanism):
                     self.clipping.scale_bound(factor)
                 except InvalidArgumentError as error:
                     allowed = "a factor that the clipping rule's bound can be multiplied by"
-                    raise InvalidArgumentError("bound_schedule", factor, allowed, f"{error}") from None
+                    raise InvalidArgumentError("bound_schedule", factor, allowed, str(error)) from None
         if self.noise.multiplier and self.multiplier_moves:
             low, high = MULTIPLIER_RANGE
             for multiplier in (float(choose(self.multipliers())) for choose in (np.min, np.max)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -37,6 +37,13 @@ class Epochs:
 
     def __post_init__(self) -> None:
         positive("steps.epochs", self.epochs)
+
+    def _refuse(self, *_: object) -> NoReturn:
+        fix = "The plan's total_steps is one."
+        raise InvalidArgumentError("steps", self, "a number", fix, "a length in epochs is not a number of steps")
+
+    # What loops and learning-rate schedulers do with a number of steps.
+    __rsub__ = __rtruediv__ = __rmod__ = __lt__ = __gt__ = __index__ = _refuse
 
 
 def epochs(number: float) -> Epochs:

@@ -38,7 +38,7 @@ class JsonForm:
         try:
             data = documents.from_json(text)
         except documents.DocumentError as error:
-            raise InvalidArgumentError("plan", text[:40], "a JSON object", f"{error}.") from None
+            raise InvalidArgumentError("plan", text[:40], "a JSON object", cause=f"{error}") from None
         return cls.from_dict(data)
 
     @classmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -55,9 +57,8 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     parts = () if reasons else plan.parts(number)
     events = () if reasons else parts[0]
     delta, adjacency, masks = plan.delta, plan.adjacency, plan.sparsification
-    by_construction, by_check, assumed = promise_for(plan.unit)
     return Guarantee(
-        epsilon=epsilon, delta=delta, adjacency=adjacency, unit=plan.unit, examples=plan.examples,
+        **promise_of(plan), epsilon=epsilon,
         sampling=type(plan.sampling).__name__, sampling_rate=plan.sampling_rate,
         assumed=_assumed(plan, () if reasons else plan.step_events(number)), steps=number, noise_multiplier=plan.noise_multiplier,
         sensitivity=plan.clipping.sensitivity, accountant=accountant,
@@ -69,16 +70,32 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
             map(_known, parts), delta=delta, adjacency=adjacency, accountant=accountant
         ),
         meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.meaning(*parts, adjacency=adjacency, delta=delta),
-        random_source=SOURCES[plan.noise.source].claim, reasons=reasons,
+        reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
-        notes=_notes(plan, number), by_construction=by_construction, by_check=by_check,
-        assumptions=(*assumed, *plan.clipping.assumptions, *_foreign(plan)), public=_public(plan),
+        notes=_notes(plan, number),
         versions=find_versions(_libraries(events)), bounded=not unbounded(plan.clipping), declared=_declared(plan),
         queries=_queries(plan), held_out=0 if plan.holdout is None else plan.holdout.examples, not_covered=_not_covered(plan),
         correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
         noised="every coordinate of selected rows, and of all parameters that are no listed table" if plan.embeddings is not None
         else "every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps",
     )  # fmt: skip
+
+
+def promise_of(*plans: Declaration) -> dict[str, Any]:
+    """Return the fields of a statement on trainings by any of these plans, which agree in examples, adjacency, unit and δ."""
+    first, (by_construction, by_check, assumed) = plans[0], promise_for(plans[0].unit)
+
+    def together(texts: Iterable[Iterable[str]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(texts)))
+
+    return {
+        **{name: getattr(first, name) for name in ("delta", "adjacency", "unit", "examples")},
+        "random_source": "; ".join(together([SOURCES[plan.noise.source].claim] for plan in plans)),
+        "by_construction": by_construction,
+        "by_check": by_check,
+        "assumptions": (*assumed, *together((*plan.clipping.assumptions, *_foreign(plan)) for plan in plans)),
+        "public": together(map(_public, plans)),
+    }
 
 
 def _covering(plan: Declaration, events: Iterable[Release]) -> tuple[str, ...]:
@@ -117,8 +134,8 @@ def _public(plan: Declaration) -> tuple[str, ...]:
     held_out = "" if plan.holdout is None else f" for training and {plan.holdout.examples:,} held out"
     return (
         f"the number of {find_unit(plan.unit).counted}s, {plan.examples:,}{held_out}",
-        "the initial parameters, the architecture, the classes and all settings: they do not depend on the private data; the ε "
-        "of pretraining on the same people's data adds to this one",
+        "the initial parameters, the architecture, the classes and all settings: they do not depend on the private data, or only "
+        "by another training, whose ε adds to this one",
         *(("the schema of the table: it was written without looking at the private rows",) if plan.schema is not None else ()),
     )
 

@@ -209,7 +209,7 @@ class Setup:
             raise
         except (TypeError, ValueError) as error:  # raised by torch
             raise InvalidArgumentError(
-                "optimizer_options", self.optimizer_options, f"options of {self.optimizer!r}", f"{error}."
+                "optimizer_options", self.optimizer_options, f"options of {self.optimizer!r}", cause=f"{error}"
             ) from None
 
     def build_scheduler(self, plan: Plan, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:

@@ -104,7 +104,8 @@ def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, n
         raise InvalidArgumentError(
             "optimizer", f"{type(optimizer).__name__} for sparse gradients, or with differentiable=True",
             "one for dense gradients",
-            "A release is dense, and nothing is differentiated through a step: use Adam, or leave differentiable out.",
+            "A release has noise in every row, and nothing is differentiated through a step: use Adam (or SGD with "
+            "Plan(embeddings=…), which releases rows), or leave differentiable out.",
         )  # fmt: skip
     held = [{id(one) for group in each.param_groups for one in group["params"] if one.requires_grad} for each in every]
     names = {id(parameter): name for name, parameter in parameters.items()}
@@ -167,6 +168,10 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
             "out and call step(metric) between steps, with a metric of public data.",
         ) from None  # fmt: skip
     for each in (scheduler, *getattr(scheduler, "_schedulers", ())):
+        for name, value in vars(each).items():
+            if isinstance(value, Epochs) or (name == "T_max" and value is None):  # which fails after the first step
+                named = f"{type(each).__name__}({name}={value})"
+                raise InvalidArgumentError("scheduler", named, "given a number", "Use plan.total_steps.")
         if getattr(each, "optimizer", None) is not optimizer:
             raise InvalidArgumentError("scheduler", f"{kind} of another optimizer", "made for the optimizer of this training")
         if fresh and getattr(each, "last_epoch", 0) > 0:
@@ -174,9 +179,6 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
                 "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
                 "It counts the steps of the run; create a new one, with a schedule that starts at the first step.",
             )  # fmt: skip
-    for name, value in vars(scheduler).items():
-        if isinstance(value, Epochs):
-            raise InvalidArgumentError("scheduler", f"{kind}({name}={value})", "given a number", "Use plan.total_steps.")
     if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
         raise InvalidArgumentError(
             "scheduler", f"OneCycleLR(total_steps={scheduler.total_steps})", f"of at least {steps} steps, which the plan takes",

@@ -135,7 +135,7 @@ def claim(directory: Path) -> None:
     try:
         make_folder(directory)
     except OSError as error:
-        raise InvalidArgumentError("directory", str(directory), "a directory that can be created", f"{error.strerror}.") from None
+        raise InvalidArgumentError("directory", str(directory), "one that can be created", cause=f"{error.strerror}") from None
     _check_no_run(directory)
 
 
@@ -169,14 +169,14 @@ def forget(directory: Path, files: Iterable[str]) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def read_plan(directory: Path) -> Plan:
+def read_plan(directory: str | Path) -> Plan:
     """Return the plan of the run in a directory.
 
     Raises:
         LedgerError: there is none, or it cannot be read.
         InvalidArgumentError: the file is not a plan.
     """
-    path = directory / PLAN
+    path = Path(directory) / PLAN
     if not path.exists():
         raise LedgerError(f"{directory} holds no run: there is no {PLAN}")
     try:

@@ -36,9 +36,9 @@ _FEW = 3
 _BATCHED = (Tensor, np.ndarray, np.generic, int, float, str, bytes)
 
 SHAPES_WERE_READ = (
-    "The structure, types and shapes of the data of the first three {unit}s were read before the first step, to generate public "
-    "data like them, and to read a field that holds a float there as floats in all: they, and whether they can be read, are "
-    "assumed to be public. Pass reading=privet.Reading(spec=…) or reading=privet.Reading(probe_batch=…) to avoid this"
+    "Before the first step, Privet read the structure, types and shapes of the data of the first three {unit}s, and made up "
+    "public data like them. A field with a float there is read as floats everywhere. These facts are assumed public, and so is "
+    "that the three can be read. Pass reading=privet.Reading(spec=…) or reading=privet.Reading(probe_batch=…) to avoid this"
 )
 NOT_PROBED = (
     "The check on public input was switched off: whether the program writes to parameters or keeps examples in hidden state is "

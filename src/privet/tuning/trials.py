@@ -5,19 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
+import numpy as np
+
 from privet.accounting import Event
-from privet.accounting.composition.selection import SelectionGuarantee, TrialDistribution, curve, total_epsilon
+from privet.accounting.composition.selection import TrialDistribution, curve, deltas
+from privet.accounting.composition.selection import epsilon as epsilon_of
+from privet.accounting.guarantee.tradeoff import NO_PRIVACY, meaning_of
 from privet.accounting.root_finding import smallest_multiplier
 from privet.errors import InvalidArgumentError, positive
 from privet.noise import SecureSource
 from privet.plan import Plan
+from privet.plan.statement import promise_of
 from privet.sampling import distinct
 from privet.sampling.draws import uniform
 from privet.training import Training
+from privet.tuning.search_statement import SelectionGuarantee
 
 S = TypeVar("S")
+_NO_NOISE = "a run without private noise could be chosen"
 
 
 @dataclass(frozen=True)
@@ -109,16 +117,20 @@ def state_search(plans: Sequence[Plan], *, score: Score, number: TrialDistributi
         if len(found := {getattr(plan, name) for plan in plans}) > 1:
             several = sorted(found, key=str)
             raise InvalidArgumentError("candidates", several, f"plans with the same {name}", "They share one guarantee.")
-    one = whole = math.inf
+    one, whole, meaning = math.inf, math.inf, NO_PRIVACY
     # A plan knows every reason for ε = ∞; its events only know missing noise.
     if all(math.isfinite(plan.epsilon("rdp")) for plan in plans):
         # The score may answer the plan's queries, and an entry that it uses may be in either part of the data: all are composed.
         releases = [[event for part in plan.parts() for event in part] for plan in plans]
         curves = [curve((*events, *score.events), plan.adjacency) for plan, events in zip(plans, releases, strict=True)]
-        one, whole = total_epsilon(curves, number, first.delta, first.adjacency)
+        # A run draws its setting without looking at the data, so its divergence is at most that of the most expensive candidate.
+        worst = np.max(np.stack(curves), axis=0)
+        best = number.cost(worst)
+        one, whole = epsilon_of(worst, first.delta), epsilon_of(best, first.delta)
+        meaning = meaning_of(partial(epsilon_of, best), partial(deltas, best), first.delta)
     return SelectionGuarantee(
-        epsilon=whole, delta=first.delta, adjacency=first.adjacency, unit=str(first.unit), examples=first.examples,
-        number=str(number), mean=number.mean, candidates=len(plans), epsilon_of_one=one, score=str(score),
+        **promise_of(*plans), epsilon=whole, meaning=meaning, number=str(number), mean=number.mean, candidates=len(plans),
+        epsilon_of_one=one, score=str(score), reasons=() if math.isfinite(whole) else (_NO_NOISE,),
     )  # fmt: skip
 
 
@@ -183,7 +195,9 @@ def search(
         found = -math.inf if math.isnan(found) else found
         if best is None or found > best[0]:
             best = (found, setting, training)
+    promise = replace(promise, performed=True)
     if best is None:
         return TrialResult(None, None, None, promise)
-    warnings = best[2].guarantee().warnings
-    return TrialResult(best[1], best[2], best[0], replace(promise, warnings=warnings))
+    own = best[2].guarantee()
+    same = {name: getattr(own, name) for name in ("warnings", "notes", "by_check", "purpose")}
+    return TrialResult(best[1], best[2], best[0], replace(promise, **same))

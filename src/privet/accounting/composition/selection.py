@@ -7,22 +7,19 @@ orders in `rdp.ORDERS`.
 
 from __future__ import annotations
 
-import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from privet.accounting import rdp
-from privet.accounting.events import ADJACENCIES, Release, check_query, merge
+from privet.accounting.events import Release, merge
 from privet.accounting.queries import check_covered
 from privet.accounting.rdp import ORDERS, Array
-from privet.accounting.rounding import format_up
 from privet.errors import InvalidArgumentError, real
 
 _LARGEST_MEAN = 1e6
@@ -144,7 +141,7 @@ class PoissonTrials(TrialDistribution):
 
     def cost(self, single: Array, orders: Array = ORDERS) -> Array:
         """Return ε(λ) + μ·δ̂ + log μ/(λ−1), where one run is (log(1 + 1/(λ−1)), δ̂)-differentially private."""
-        spread = self.mean * _deltas(single, orders, np.log1p(1 / (orders - 1)))
+        spread = self.mean * deltas(single, np.log1p(1 / (orders - 1)), orders)
         return _monotone(single + spread + math.log(self.mean) / (orders - 1))
 
     def start(self) -> tuple[int, float]:
@@ -181,62 +178,15 @@ def epsilon(found: Array, delta: float, orders: Array = ORDERS) -> float:
     return float(np.min(rdp.to_epsilon(found, delta, orders)))
 
 
-@dataclass(frozen=True)
-class SelectionGuarantee:
-    """The privacy guarantee of keeping only the best of a random number of runs, with its exclusions."""
+def deltas(found: Array, epsilons: Array, orders: Array = ORDERS) -> Array:
+    """Return δ at every ε for these divergences: the conversion solved for δ, or the total variation bound where that is smaller.
 
-    epsilon: float  # of the whole selection; infinity without privacy
-    delta: float
-    adjacency: str
-    unit: str
-    examples: int
-    number: str  # distribution of the number of runs, in words
-    mean: float  # its mean
-    candidates: int  # number of settings from which each run draws one uniformly
-    epsilon_of_one: float  # ε of a single run of the most expensive candidate
-    score: str  # that the runs were compared by
-    warnings: tuple[str, ...] = ()  # cautions about the runs
-
-    def __str__(self) -> str:
-        how = (
-            f"How: a secret number of runs (distribution: {self.number}), each with one of {self.candidates:,} settings drawn "
-            f"uniformly at random and with fresh noise; the best by {self.score} is kept."
-        )
-        if math.isinf(self.epsilon):
-            return f"NO PRIVACY (ε = ∞): a run without private noise could be chosen. The result protects nobody.\n\n{how}"
-        return "\n\n".join([
-            f"({format_up(self.epsilon)}, {self.delta})-differential privacy for {self.unit}, where neighbouring data sets "
-            f"differ in one example that is {ADJACENCIES[self.adjacency]} (\"{self.adjacency}\").",
-            f"Covered: the chosen model, its setting and its score together, including the choice. A single run would have "
-            f"({format_up(self.epsilon_of_one)}, {self.delta}); the run's own statement says so, but it does not hold for a run "
-            "that was chosen. Accountant: Rényi divergences (upper bound).",
-            how,
-            *(f"{text}." for text in self.warnings),
-            "Not covered:\n"
-            "- the number of runs, which their total time reveals, and everything else about the runs that were not chosen: "
-            "delete their files\n"
-            "- candidate settings that were added after looking at the private data\n"
-            "- whatever the statement of a single run does not cover",
-        ])  # fmt: skip
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statement as plain JSON values; infinity becomes "inf"."""
-        values = {name: "inf" if value == math.inf else value for name, value in asdict(self).items()}
-        return values | {"accountant": "rdp", "tuning": "covered: the choice among the candidates", "prose": str(self)}
-
-    def to_json(self) -> str:
-        """Return the statement as one JSON object."""
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
-
-def total_epsilon(curves: Iterable[Array], law: TrialDistribution, delta: float, adjacency: str) -> tuple[float, float]:
-    """Return ε of one run, and ε of the best of a random number of runs, each with a freshly drawn setting.
-
-    A run draws its setting without looking at the data, so its divergence is at most that of the most expensive candidate.
+    Canonne, Kamath, Steinke 2020, Proposition 12; Bretagnolle, Huber 1979: total variation ≤ √(1 − exp(−KL)), and a divergence of
+    any order above 1 is at least KL.
     """
-    check_query(delta, adjacency)
-    worst = np.max(np.stack(list(curves)), axis=0)
-    return epsilon(worst, delta), epsilon(law.cost(worst), delta)
+    logs = (orders - 1) * (found - epsilons[:, None] + np.log1p(-1 / orders)) - np.log(orders)
+    variation = math.sqrt(-math.expm1(-float(np.min(found))))
+    return np.asarray(np.minimum(np.exp(np.minimum(np.min(logs, axis=1), 0.0)), variation))
 
 
 def _check_mean(mean: float, largest: float) -> None:
@@ -252,14 +202,3 @@ def _monotone(found: Array) -> Array:
 def _integral(shape: float, exponent: float) -> float:
     """Return (1 − exp(−ηx))/η: the integral of exp(−ηt) from 0 to x, which is x for η = 0."""
     return exponent if shape == 0 else -math.expm1(-shape * exponent) / shape
-
-
-def _deltas(single: Array, orders: Array, epsilons: Array) -> Array:
-    """Return δ at every ε: the conversion solved for δ, or the total variation bound where that is smaller.
-
-    Canonne, Kamath, Steinke 2020, Proposition 12; Bretagnolle, Huber 1979: total variation ≤ √(1 − exp(−KL)), and a divergence of
-    any order above 1 is at least KL.
-    """
-    logs = (orders - 1) * (single - epsilons[:, None] + np.log1p(-1 / orders)) - np.log(orders)
-    variation = math.sqrt(-math.expm1(-float(np.min(single))))
-    return np.asarray(np.minimum(np.exp(np.minimum(np.min(logs, axis=1), 0.0)), variation))

@@ -106,7 +106,7 @@ def read_composition(path: str | Path) -> Composition:
     try:
         content = (from_toml if where.suffix == ".toml" else from_json)(read_text(where))
     except DocumentError as error:
-        raise InvalidArgumentError("composition", str(path), "a readable file: TOML (named .toml) or JSON", f"{error}.") from None
+        raise InvalidArgumentError("composition", str(path), "readable TOML (named .toml) or JSON", cause=f"{error}") from None
     return parse_composition(content)
 
 

@@ -76,10 +76,15 @@ _ONE_ENTRY = {
 }
 _LEAKING = "programs that are written to leak what they read"
 _ABOUT_CODE = (_RESTORED, _REMEMBERS_NOTHING, _READS_ALONE, _RULES_BY_ROW, _LEAKING)
+CHOICES = (
+    "choices made by looking at the private data: hyperparameters, architecture, early stopping, which run to keep "
+    "(privet.tuning.search makes such a choice under its own guarantee)"
+)
 NOT_COVERED = (
     _LEAKING,
-    "choices made by looking at the private data: hyperparameters, architecture, early stopping, which run to keep "
-    "(privet.tuning.search makes such a choice under its own guarantee)",
+    CHOICES,
+    "other trainings on the same people's data, such as one that made the initial parameters: their ε adds to this one "
+    "(privet.Budget adds it up)",
     "evaluation on private data, and any other number computed from it outside the training steps",
     "side channels of the training machine, such as time and memory use",
     "an adversary who can read the memory, the disk or the console of the training process",
@@ -107,13 +112,13 @@ _find_version = functools.cache(importlib.metadata.version)  # reading what pip 
 class Statement(ABC):
     """What every statement has: a summary, the guarantee, its meaning, its assumptions and its exclusions."""
 
+    TUNING = "not covered"
+
     epsilon: float  # infinity without privacy
     delta: float
     adjacency: str
     unit: str | Unit  # whose data is protected
     examples: int  # public size N of the data set, in the units that are sampled and clipped
-    noise_multiplier: float  # σ, noise standard deviation over sensitivity
-    sensitivity: float  # bound on one unit's contribution
     accountant: str  # or the mechanism with a formula of its own
     meaning: Meaning
     random_source: str
@@ -171,7 +176,7 @@ class Statement(ABC):
             f"{format_percent_down(self.meaning.bayes_risk)} of the time, at even odds; a coin flip errs 50 %. "
             f"In numbers: ε = {format_up(self.epsilon)} at δ = {self.delta}.",
             "What is not promised: that the results are right, or reveal nothing about people in general. Not covered: "
-            "choices made by looking at the data, other numbers from it, access to the training machine.",
+            "choices made by looking at the data, other trainings and numbers from it, access to the training machine.",
         ])  # fmt: skip
 
     def __str__(self) -> str:
@@ -227,7 +232,7 @@ class Statement(ABC):
             "direction": self.direction,
             "accountant_version": self.accountant_version,
             "delta_times_people": self.delta * self.people,
-            "tuning": "not covered",
+            "tuning": self.TUNING,
             "meaning": self.meaning.to_dict(),
         }
 
@@ -246,6 +251,8 @@ class Statement(ABC):
 class Guarantee(Statement):
     """The privacy guarantee of a plan or a run, with its assumptions and exclusions."""
 
+    noise_multiplier: float  # σ, noise standard deviation over sensitivity
+    sensitivity: float  # bound on one unit's contribution
     sampling: str
     sampling_rate: float
     assumed: str  # how examples join a step, as the accountant assumes it

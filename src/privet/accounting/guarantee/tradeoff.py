@@ -7,7 +7,7 @@ bounds f from below; many pairs together approximate f closely, on the safe side
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ def profile(*parts: Iterable[Release], adjacency: str = "add-remove", delta: flo
     highest = max(ends)
     if not math.isfinite(highest):
         return PrivacyProfile(np.zeros(1), np.ones(1))
-    epsilons = np.unique(highest * np.linspace(0, 1, _POINTS) ** 2)
+    epsilons = _grid(highest)
 
     def deltas_of(part: tuple[Release, ...], end: float) -> Array:
         found = [
@@ -59,6 +59,10 @@ def profile(*parts: Iterable[Release], adjacency: str = "add-remove", delta: flo
         return deltas
 
     return PrivacyProfile(epsilons, np.maximum.reduce([deltas_of(part, end) for part, end in zip(given, ends, strict=True)]))
+
+
+def _grid(highest: float) -> Array:
+    return np.unique(highest * np.linspace(0, 1, _POINTS) ** 2)
 
 
 def false_negative_rate(privacy: PrivacyProfile, false_positive_rate: ArrayLike) -> Array:
@@ -137,6 +141,12 @@ def interpret(privacy: PrivacyProfile) -> Meaning:
 def meaning(*parts: Iterable[Release], adjacency: str = "add-remove", delta: float = _SMALLEST_DELTA) -> Meaning:
     """Return the limits on attacks against these releases, each on the safe side; arguments as for `profile`."""
     return interpret(profile(*parts, adjacency=adjacency, delta=delta))
+
+
+def meaning_of(epsilon_at: Callable[[float], float], deltas_at: Callable[[Array], Array], delta: float) -> Meaning:
+    """Return the limits on attacks against a mechanism with formulas of its own: ε at a δ, and δ (K,) at some ε (K,)."""
+    epsilons = _grid(epsilon_at(min(delta, _SMALLEST_DELTA)))
+    return interpret(PrivacyProfile(epsilons, deltas_at(epsilons)))
 
 
 # For releases without private noise.

@@ -139,7 +139,7 @@ def _read_plan_file(path: Path) -> Plan:
     try:
         return Plan.from_json(read_text(path))
     except DocumentError as error:
-        raise InvalidArgumentError("--plan", str(path), "a readable file", f"{error}.") from None
+        raise InvalidArgumentError("--plan", str(path), "a readable file", cause=f"{error}") from None
 
 
 def _parameter_names(run: Path) -> list[str] | None:
@@ -154,11 +154,11 @@ def _parameter_names(run: Path) -> list[str] | None:
         with safe_open(str(path), framework="pt") as file:
             return list(file.keys())
     except (OSError, SafetensorError) as error:
-        raise InvalidArgumentError("run", str(path), "a model in safetensors format", f"It cannot be read: {error}.") from None
+        raise InvalidArgumentError("run", str(path), "a model in safetensors format", cause=f"{error}") from None
 
 
 def _read_manifest(run: Path) -> Mapping[str, Any]:
     try:
         return read(run) or {}
     except LedgerError as error:
-        raise InvalidArgumentError("RUN", str(run), "a directory with a readable manifest", f"{error}.") from None
+        raise InvalidArgumentError("RUN", str(run), "a directory with a readable manifest", cause=f"{error}") from None

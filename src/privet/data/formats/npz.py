@@ -106,7 +106,7 @@ def read_arrays(path: Path, argument: str) -> dict[str, NDArray[np.generic]]:
             stored = np.load(file, allow_pickle=False)
             return {path.stem: stored} if isinstance(stored, np.ndarray) else dict(stored)
     except FileNotFoundError:
-        raise InvalidArgumentError(argument, str(path), "the path of a file", "It does not exist.") from None
+        raise InvalidArgumentError(argument, str(path), "the path of a file", cause="there is no such file") from None
     except _UNREADABLE as error:
         # NumPy takes any other file for a pickle, and recommends to read it unsafely.
         reason = "" if "pickle" in str(error) else f" ({' '.join(str(error).split())})"

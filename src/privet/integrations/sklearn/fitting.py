@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 from privet import models
 from privet._utils.device import check_device
 from privet._utils.documents import DocumentError, from_json, read_text
-from privet.accounting.composition.selection import SelectionGuarantee
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import Architecture, GuaranteeSummary
@@ -49,6 +48,7 @@ from privet.training import Storage, Training, read_plan
 from privet.training.directory import write_guarantee
 from privet.tuning.defaults import Defaults, choose_defaults, choose_learning_rate, choose_model
 from privet.tuning.feasibility import Feasibility, assess, find_simpler_model
+from privet.tuning.search_statement import SelectionGuarantee
 
 _NOT_COVERED = (
     "transformers that were fitted on the same rows before the estimator got them (check_pipeline of "
@@ -252,10 +252,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         self.plan_ = training.plan
         self.model_ = training.model.eval()
         self.forecast_ = self._assess(prepared.architecture, training.plan, training.model)
-        own = training.guarantee()
-        self.guarantee_ = guarantee or replace(own, not_covered=(*own.not_covered, _NOT_COVERED))
-        if self.public_rows:
-            self.guarantee_ = None
+        stated = guarantee or training.guarantee()
+        self.guarantee_ = None if self.public_rows else replace(stated, not_covered=(*stated.not_covered, _NOT_COVERED))
         self.epsilon_ = math.inf if self.guarantee_ is None else self.guarantee_.epsilon
         return self
 
@@ -321,7 +319,7 @@ def _read_record(path: Path) -> Mapping[str, Any]:
     try:
         record = from_json(read_text(path / _RECORD))
     except DocumentError as error:
-        raise InvalidArgumentError("directory", str(path), "that of a fitted estimator", f"{error}.") from None
+        raise InvalidArgumentError("directory", str(path), "that of a fitted estimator", cause=f"{error}") from None
     if not isinstance(record, dict) or not {"by_position", "n_features_in_", "settings"} <= record.keys():
         raise InvalidArgumentError("the file", str(path / _RECORD), "as it was written", "Copy the directory again.")
     return record

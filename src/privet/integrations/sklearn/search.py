@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from sklearn.model_selection import ParameterGrid
 
+from privet._utils.own_code import is_own_code
 from privet.accounting.composition.selection import TrialDistribution
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.integrations.sklearn.fitting import Preparation, PrivateEstimator
@@ -89,15 +90,16 @@ def tune(
         return type(estimator)(**{**estimator.get_params(deep=False), **setting})
 
     criterion = PublicScore(score)
-    candidates = [
-        (calibrate_search(with_setting(setting).prepare(X, y).plan, estimator.epsilon, score=criterion, number=law), setting)
-        for setting in settings
-    ]
+    prepared = [with_setting(setting).prepare(X, y) for setting in settings]
+    plans = [calibrate_search(each.plan, estimator.epsilon, score=criterion, number=law) for each in prepared]
     estimator.check_unspent()
     estimator.mark_spent()
-    result = search(candidates, start, score=criterion, number=law)
+    result = search([*zip(plans, settings, strict=True)], start, score=criterion, number=law)
     if result.training is None:
         raise PrivetError("the number of trainings was drawn as 0, so there is no model; choose a distribution that starts at 1")
-    best, prepared = of(result.training)
-    found: _Estimator = best.adopt(prepared, result.training, result.guarantee)
+    stated = result.guarantee
+    if all(is_own_code(each.architecture.build(), each.task.loss) for each in prepared):
+        stated = stated.without_user_code()
+    best, its = of(result.training)
+    found: _Estimator = best.adopt(its, result.training, stated)
     return found

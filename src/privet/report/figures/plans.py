@@ -91,4 +91,4 @@ def _write(path: Path | str, svg: str) -> Path:
     try:
         return write_text(Path(path), svg)
     except OSError as error:
-        raise InvalidArgumentError("figure", str(path), "a file that can be written", f"{error.strerror}.") from None
+        raise InvalidArgumentError("figure", str(path), "a file that can be written", cause=f"{error.strerror}") from None
