@@ -17,7 +17,6 @@ __all__ = [
 ]
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -201,19 +200,6 @@ class Table(Schedule):
         found = np.full(total, self.values[-1])
         found[: len(self.values)] = self.values[:total]
         return found
-
-
-def tabulate(function: Callable[[int], float], steps: int) -> Table:
-    """Tabulate any function of the step as a schedule, so that the plan holds numbers instead of code.
-
-    Args:
-        function: step 0, 1, … → factor > 0.
-        steps: number of steps.
-
-    >>> tabulate(lambda step: 0.5**step, 3)
-    Table(values=(1.0, 0.5, 0.25))
-    """
-    return Table(tuple(float(function(step)) for step in range(count("steps", steps))))
 
 
 def is_constant(schedule: Schedule) -> bool:

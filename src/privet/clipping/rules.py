@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from privet._utils.registry import register
-from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_bound, check_scale
+from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_scale
 from privet.errors import InvalidArgumentError, positive
 
 _LEAST_SCALE = 1e-6
@@ -245,7 +245,8 @@ class Unclipped(NormRule):
     There is no privacy at any noise level: every statement of a plan with it says ε = ∞, and it cannot be calibrated.
 
     Args:
-        bound: in [1e-12, 1e12]; the noise is scaled to it as if gradients were clipped to it, but they are not.
+        bound: in [1e-12, 1e12]; the noise is scaled to it as if gradients were clipped to it, but they are not. `sensitivity` is
+            this nominal bound, and the true one is infinite.
         non_private: must be set to True explicitly.
 
     Source:
@@ -258,15 +259,10 @@ class Unclipped(NormRule):
     non_private: bool = False
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
+        super().__post_init__()
         if self.non_private is not True:
             fix = "Without clipping there is no privacy at all: ε = ∞."
             raise InvalidArgumentError("clipping.non_private", self.non_private, "True", fix)
-
-    @property
-    def sensitivity(self) -> float:
-        """The nominal bound, to which the noise is scaled. The true sensitivity is infinite."""
-        return float(self.bound)
 
     def factor(self, norms: Tensor) -> Tensor:
         """Return 1."""
