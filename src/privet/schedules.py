@@ -152,12 +152,8 @@ class Piecewise(Schedule):
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "until", tuple(self.until))
         if len(self.values) != len(self.until) + 1:
-            raise InvalidArgumentError(
-                "schedule.until",
-                self.until,
-                f"one fewer than the {len(self.values)} values",
-                "The last piece ends with the training.",
-            )
+            fix = "The last piece ends with the training."
+            raise InvalidArgumentError("schedule.until", self.until, f"one fewer than the {len(self.values)} values", fix)
         for value in self.values:
             positive("schedule.values", value)
         for share in self.until:
