@@ -262,12 +262,6 @@ def combined(multipliers: Iterable[float]) -> float:
     return 0.0 if min(values) == 0 else 1 / math.sqrt(math.fsum(value**-2 for value in values))
 
 
-def epochs(multipliers: Iterable[float], steps: int, kind: type[ShuffledEvent] | type[BallsInBinsEvent]) -> tuple[Release, ...]:
-    """Return one event per epoch of `steps` ≥ 1 steps, including an unfinished one, with the epoch's smallest multiplier."""
-    values, length = list(multipliers), None if count("steps", steps) == 1 else steps
-    return tuple(kind(min(values[first : first + steps]), steps=length) for first in range(0, len(values), steps))
-
-
 def merge(events: Iterable[Release], amplified: bool = True) -> tuple[Release, ...]:
     """Merge events with equal mechanisms: composition does not depend on their order.
 
