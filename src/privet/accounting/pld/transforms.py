@@ -55,20 +55,15 @@ class Grid:
 
 @dataclass(frozen=True)
 class Transforms:
-    """E[e^{s·loss}] of R releases in W directions between neighbours.
+    """E[e^{s·loss}] of R releases in W directions between neighbours."""
 
-    Args:
-        logs: (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; of the near losses, if far ones are separate. In the
-            sum of what far losses add it is (4, W, R, K + 1), followed by real and imaginary parts of log(1 + far/near).
-        log_moments: (W, R) the logarithms at s = θ.
-        far: (W, R) log(1 + far/near) at s = θ, or zeros.
-        decay: (1, W, R, G) upper bounds on the log magnitudes in intervals of frequencies, as from `tilted`; in the sum of
-            what far losses add it is (2, W, R, G), followed by those on log(1 + far/near).
-    """
-
+    # (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; of the near losses, if far ones are separate. In the sum of
+    # what far losses add it is (4, W, R, K + 1), followed by real and imaginary parts of log(1 + far/near).
     logs: Array
-    log_moments: Array
-    far: Array
+    log_moments: Array  # (W, R) the logarithms at s = θ
+    far: Array  # (W, R) log(1 + far/near) at s = θ, or zeros
+    # (1, W, R, G) upper bounds on the log magnitudes in intervals of frequencies, as from `tilted`. In the sum of what far losses
+    # add it is (2, W, R, G), followed by those on log(1 + far/near).
     decay: Array
 
 
