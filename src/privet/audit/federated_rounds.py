@@ -15,7 +15,6 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.federated import Federated, LocalSteps, Round, Simulation
 from privet.federated.messages import message, sum_messages
 from privet.federated.rounds import contribution
-from privet.plan import Plan
 from privet.sampling import Indices
 from privet.training import Step
 
@@ -33,8 +32,8 @@ def hold_rounds(probe: Probe) -> Trace:
     the server checks and sums; in the others, `Simulation` trains and clips the whole cohort.
     """
 
-    def begin(plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-        return iter(Federated(plan, model, _Canaries(probe, model), optimizer))
+    def begin(model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
+        return iter(Federated(probe.plan, model, _Canaries(probe, model), optimizer))
 
     return record_releases(probe, begin)
 
