@@ -222,6 +222,6 @@ MUTANTS = [
            among("test_cyclic", "test_a_fixed_order_is_the_same_in_every_epoch_and_another_in_every_run")),
     Mutant("a tree counts one level", "Tree.gain", "math.sqrt(min(self._length, planned.steps).bit_length())", "1.0",
            among("test_correlated_plans", "test_a_tree_is_one_release_per_epoch")),
-    Mutant("more bands than a cycle has steps", "Banded.check_participation", "self.bands > planned.separation", "False",
+    Mutant("more bands than a cycle has steps", "Banded.fitted", "self.bands > planned.separation", "False",
            among("test_correlated_plans", "test_combinations_without_a_proof_are_refused")),
 ]  # fmt: skip

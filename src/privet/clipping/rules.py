@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -175,10 +176,7 @@ class Normalize(NormRule):
     tensor([0.0000, 2.0000, 0.2500])
     """
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """That gradients are more than rounding errors."""
-        return (NOT_ROUNDING,)
+    assumptions: ClassVar[tuple[str, ...]] = (NOT_ROUNDING,)
 
     def factor(self, norms: Tensor) -> Tensor:
         """Return C/‖g‖, 0 at 0."""
@@ -211,6 +209,7 @@ class Global(NormRule):
     """
 
     cutoff: float | None = None
+    assumptions: ClassVar[tuple[str, ...]] = (NO_TIES,)  # the weight jumps at the cutoff
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,11 +220,6 @@ class Global(NormRule):
     def threshold(self) -> float:
         """Z."""
         return float(self.bound if self.cutoff is None else self.cutoff)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """That rounding decides nothing: the weight jumps at the cutoff."""
-        return (NO_TIES,)
 
     def scale_bound(self, factor: float) -> Global:
         """Return the rule with bound factor·R and cutoff factor·Z; the weight of kept gradients stays the same."""

@@ -92,16 +92,11 @@ class Tree(Correlated):
     multiplier: float | None = None
     epoch: int | None = None
 
-    def check_participation(self, planned: Participation, sampling: str) -> None:
-        """Refuse sampling in which an example may take part several times before the tree ends."""
+    def fitted(self, planned: Participation, sampling: str) -> Self:
+        """Return the noise with the length of an epoch; refuse sampling in which an example may take part twice in one."""
         if planned.epoch is None or planned.rate < 1:
             allowed = "privet.sampling.BallsInBins, FixedOrder or Shuffle with noise.Tree"
             raise InvalidArgumentError("sampling", sampling, allowed, "An example must take part once per tree.")
-
-    def fit(self, planned: Participation | None, sampling: str) -> Self:
-        """Return the noise with the length of an epoch."""
-        super().fit(planned, sampling)
-        assert planned is not None
         return self if self.epoch == planned.epoch else replace(self, epoch=planned.epoch)
 
     def gain(self, planned: Participation) -> float:
