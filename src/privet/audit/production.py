@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,25 @@ from privet.training import Reading, Step, Training
 
 def train(probe: Probe) -> Trace:
     """Train the probe by `privet.Training` and return the releases that its optimizer received."""
-
-    def begin(model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-        plan, size, unprobed = probe.plan, probe.physical_batch_size, Reading(probe=False)
-        return iter(
-            Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=size, method="ghost", reading=unprobed)
-        )
-
-    return record_releases(probe, begin)
+    model = LinearModel(probe.sizes, probe.tied)
+    optimizer, size, unprobed = ReleaseRecorder(model), probe.physical_batch_size, Reading(probe=False)
+    training = Training(
+        probe.plan, model, output_of, optimizer, probe.data, physical_batch_size=size, method="ghost", reading=unprobed
+    )
+    return record_releases(probe, optimizer, training)
 
 
-def record_releases(probe: Probe, begin: Callable[[LinearModel, ReleaseRecorder], Iterator[Step]]) -> Trace:
-    """Take a probe's steps with a recording optimizer, and return the releases that it received.
-
-    `begin` returns the steps of a training, which reads the probe's data step by step.
-    """
+def record_releases(probe: Probe, optimizer: ReleaseRecorder, training: Iterable[Step]) -> Trace:
+    """Take the steps of a training, which reads the probe's data, and return the releases that its optimizer received."""
     plan, momentum = probe.plan, probe.plan.momentum
     if momentum is not None and momentum.accumulates and not isinstance(momentum, InnerOuter):
         raise InvalidArgumentError(
             "momentum", momentum, "one that accumulates no releases, or privet.momentum.InnerOuter, to be audited",
             "The audit cannot recover the releases from what other momenta accumulate.",
         )  # fmt: skip
-    model = LinearModel(probe.sizes, probe.tied)
-    optimizer = ReleaseRecorder(model)
-    begun = begin(model, optimizer)
     probe.data.taken()  # discard the reads of the check before training
     drawn, counted = [], []
-    for step in begun:
+    for step in training:
         drawn.append(probe.data.taken())
         counted.append([*step.released.values()])
     releases = {name: plan.divisor * torch.cat(steps).double().numpy() for name, steps in optimizer.received.items()}
