@@ -16,7 +16,6 @@ from privet.clipping import Projected, Rule
 from privet.plan import Plan
 from privet.sparsification import Sparsification
 from privet.sparsification.kinds import Timetable
-from privet.training.state import MaskState
 
 Mask = NDArray[np.bool_]
 
@@ -120,10 +119,10 @@ def _masks(plan: Plan, layout: Layout, released: Array) -> Mask:
         return kept
     if plan.sparsification.ranks:
         return _seen_masks(plan.sparsification, times, released)
-    shapes = {name: torch.empty(1, size, device="cpu") for name, size in layout.sizes.items()}
-    current = MaskState(plan.sparsification, times, shapes)
+    shapes = {name: (1, size) for name, size in layout.sizes.items()}
     for step in range(plan.total_steps):
-        if (masks := current.at(step + 1)) is not None:
+        masks = plan.sparsification.masks(times.block(step + 1), times.blocks, shapes, {})
+        if masks is not None:
             kept[step] = torch.cat([masks[name].flatten() for name in layout.sizes]).numpy()
     return kept
 

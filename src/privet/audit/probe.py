@@ -47,9 +47,10 @@ class ProbeData(BatchDataset):
     row_wise = True
 
     def __init__(self, rows: Tensor, where: Indices, examples: int, unit: str) -> None:
-        self.rows, self.where, self.privacy_unit = rows, where, unit
+        self.privacy_unit = unit
         self.row_of = np.full(examples, -1, dtype=np.int64)  # of an example, −1 if it is zero
         self.row_of[where] = np.arange(len(where))
+        self._rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])  # the last is that of zero examples
         self._read: list[Indices] = []
 
     def __len__(self) -> int:
@@ -62,10 +63,7 @@ class ProbeData(BatchDataset):
 
     def at(self, indices: Indices) -> Tensor:
         """Return the rows of these examples, (B, d)."""
-        own = self.row_of[indices]
-        found = self.rows.new_zeros(len(indices), self.rows.shape[1])
-        found[torch.from_numpy(own >= 0)] = self.rows[torch.from_numpy(own[own >= 0])]
-        return found
+        return self._rows[torch.from_numpy(self.row_of[indices])]
 
     def taken(self) -> Indices:
         """Return the indices that were read since the last call."""
