@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from privet import schedules
 from privet._utils.registry import decode, encode, kinds_of
 from privet.errors import InvalidArgumentError
-from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule, Table, ToZero, factors_of, is_constant, tabulate
+from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule, Table, ToZero, factors_of, is_constant
 
 EVERY = [
     Constant(), Linear(), Linear(final=0.25, over=7), ToZero(), Geometric(), Geometric(rate=0.2, final=0.1),
@@ -55,8 +55,8 @@ def test_the_mix_up_has_the_small_bound_for_the_first_95_percent(total, small):
     assert (found[small:] == 200.0).all()
 
 
-def test_any_function_of_the_step_is_tabulated():
-    schedule = tabulate(lambda step: 1 / (1 + step), 4)
+def test_the_last_number_of_a_table_holds_for_all_later_steps():
+    schedule = Table([1 / (1 + step) for step in range(4)])
     assert np.array_equal(schedule.factors(6), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 4, 1 / 4])
     assert np.array_equal(schedule.factors(2), [1, 1 / 2])
 
@@ -97,7 +97,7 @@ def test_every_schedule_is_in_the_table_and_joins_these_tests():
         (lambda: Table((1.0, 10**400)), "schedule.values"),
         (lambda: Table("one"), "schedule.values is 'one'"),
         (lambda: Table(0.5), "schedule.values is 0.5"),
-        (lambda: tabulate(lambda step: 1.0 - step, 3), "schedule.values"),
+        (lambda: Table((1.0, 0.0, -1.0)), "schedule.values"),
     ],
 )
 def test_what_is_no_schedule_is_refused(make, words):

@@ -17,7 +17,6 @@ __all__ = [
 ]
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,12 +152,8 @@ class Piecewise(Schedule):
         object.__setattr__(self, "values", tuple(self.values))
         object.__setattr__(self, "until", tuple(self.until))
         if len(self.values) != len(self.until) + 1:
-            raise InvalidArgumentError(
-                "schedule.until",
-                self.until,
-                f"one fewer than the {len(self.values)} values",
-                "The last piece ends with the training.",
-            )
+            fix = "The last piece ends with the training."
+            raise InvalidArgumentError("schedule.until", self.until, f"one fewer than the {len(self.values)} values", fix)
         for value in self.values:
             positive("schedule.values", value)
         for share in self.until:
@@ -201,19 +196,6 @@ class Table(Schedule):
         found = np.full(total, self.values[-1])
         found[: len(self.values)] = self.values[:total]
         return found
-
-
-def tabulate(function: Callable[[int], float], steps: int) -> Table:
-    """Tabulate any function of the step as a schedule, so that the plan holds numbers instead of code.
-
-    Args:
-        function: step 0, 1, … → factor > 0.
-        steps: number of steps.
-
-    >>> tabulate(lambda step: 0.5**step, 3)
-    Table(values=(1.0, 0.5, 0.25))
-    """
-    return Table(tuple(float(function(step)) for step in range(count("steps", steps))))
 
 
 def is_constant(schedule: Schedule) -> bool:

@@ -80,10 +80,10 @@ def test_an_excluded_canary_contributes_nothing(data):
     added = audit.canaries(data, 4, classes=CLASSES)
     plan = privet.Plan(examples=EXAMPLES + 4, sampling=FullBatch(), steps=1, clipping=Flat(0.5), delta=1e-5).calibrate(3.0)
     model = nn.Linear(5, CLASSES)
-    setting = membership.add_example_canaries(plan, model, loss_fn, data, added)
-    batch = join_rows([setting.data.read(np.array([index])) for index in range(EXAMPLES + 4)])
-    found = privet.per_example_gradients(model, setting.loss_fn, batch)["weight"].flatten(1).norm(dim=1)
-    assert ((found > 0).numpy() == np.concatenate([np.ones(EXAMPLES, dtype=bool), setting.data.coins])).all()
+    _, loss, mixed, _ = membership.add_example_canaries(plan, model, loss_fn, data, added)
+    batch = join_rows([mixed.read(np.array([index])) for index in range(EXAMPLES + 4)])
+    found = privet.per_example_gradients(model, loss, batch)["weight"].flatten(1).norm(dim=1)
+    assert ((found > 0).numpy() == np.concatenate([np.ones(EXAMPLES, dtype=bool), mixed.coins])).all()
 
 
 def test_mislabelled_canaries_have_a_wrong_label(data):

@@ -90,8 +90,8 @@ MUTANTS = [
            "self.spending(part) or not", "not", BUDGET("test_the_order_is_fixed_by_the_first_run_and_stays")),
     Mutant("parts are not told apart", "Account.spending", "if share.part == part and share.steps)", "if share.steps)",
            BUDGET("test_disjoint_parts_do_not_add_up_and_runs_on_one_part_do")),
-    Mutant("plans that depend on results are composed as if they did not", "_compose_adaptive", "if len(shares) < 2:",
-           "if len(shares) < 2000:", BUDGET("test_plans_that_may_depend_on_results_cost_more_than_fixed_ones")),
+    Mutant("plans that depend on results are composed as if they did not", "Account.epsilon", "len(shares) < 2:",
+           "len(shares) < 2000:", BUDGET("test_plans_that_may_depend_on_results_cost_more_than_fixed_ones")),
     Mutant("a run draws without the lock", "Budget._locked",
            "with Journal(self.path, _WHAT, wait=True) as journal:",
            "content = read(self.path, _WHAT)\n"

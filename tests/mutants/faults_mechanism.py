@@ -16,11 +16,11 @@ MADE = PAST("test_noise_is_what_the_matrix_makes_of_fresh_noise")
 MUTANTS = [
     # Noise
     Mutant("the variance is taken for the deviation", "release", "deviation = multiplier", "deviation = multiplier**2", LAW),
-    Mutant("three per cent of the noise are missing", "release", "cells = scales[which]", "cells = 0.97 * scales[which]", LAW),
+    Mutant("three per cent of the noise are missing", "release", "cells = [scale *", "cells = [0.97 * scale *", LAW),
     Mutant("rounding costs nothing", "release",
            "sensitivity + rounding", "sensitivity", GAUSSIAN("test_the_grid_costs_next_to_nothing")),
     Mutant("the first tensor has no noise", "release",
-           "add_noise(sums[which][part], normals, cells", "add_noise(sums[which][part], normals * (which > 0), cells", LAW),
+           "add_noise(sums[which][part], noise, own", "add_noise(sums[which][part], noise * (which > 0), own", LAW),
     Mutant("all tensors share their noise", "_distribute", "piece[part.stop - start :]", "piece", LAW),
     # Rows of embedding tables
     Mutant("counts have the noise of the gradient", "release",
@@ -137,9 +137,9 @@ MUTANTS = [
     Mutant("a broken epoch is continued", "ByEpoch.resumes_at",
            "step + (1 - step) % length", "step", among("test_schemes", "test_an_interrupted_epoch_is_not_resumed")),
     Mutant("a begun epoch is not counted", "ByEpoch.events",
-           "return epochs(multipliers.tolist(), self.epoch_length(examples)",
+           "return tuple(",
            "length = self.epoch_length(examples)\n"
-           "return epochs(multipliers[: len(multipliers) // length * length].tolist(), length",
+           "multipliers = multipliers[: len(multipliers) // length * length]\nreturn tuple(",
            among("test_schemes", "test_an_epoch_of_a_partition_is_one_release_with_its_least_noise")),
     # Masks
     Mutant("the mask changes at every step", "MaskState.at",
@@ -220,8 +220,8 @@ MUTANTS = [
     Mutant("an order is drawn anew in every epoch", "FixedOrder.draws",
            "cycle(self.partition(examples, words))", "super().draws(examples, words)",
            among("test_cyclic", "test_a_fixed_order_is_the_same_in_every_epoch_and_another_in_every_run")),
-    Mutant("a tree counts one level", "Tree.gain", "math.sqrt(levels(min(self._length, planned.steps)))", "1.0",
+    Mutant("a tree counts one level", "Tree.gain", "math.sqrt(min(self._length, planned.steps).bit_length())", "1.0",
            among("test_correlated_plans", "test_a_tree_is_one_release_per_epoch")),
-    Mutant("more bands than a cycle has steps", "Banded.check_participation", "self.bands > planned.separation", "False",
+    Mutant("more bands than a cycle has steps", "Banded.fitted", "self.bands > planned.separation", "False",
            among("test_correlated_plans", "test_combinations_without_a_proof_are_refused")),
 ]  # fmt: skip

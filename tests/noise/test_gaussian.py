@@ -154,9 +154,9 @@ def test_a_release_is_divided_by_a_public_number_as_afterwards(divisor, sigma):
 
 def test_a_token_is_good_for_one_release():
     token, source = Token(5, SIGMA), SecureSource()
-    assert not token.spent
+    assert not token._spent
     release(clipped(w=torch.zeros(2)), token, source)
-    assert token.spent
+    assert token._spent
     with pytest.raises(LedgerError, match="step 5 is already spent"):
         release(clipped(w=torch.zeros(2)), token, source)
 
@@ -183,7 +183,7 @@ def test_only_a_clipped_sum_is_noised_and_a_refusal_spends_nothing(value):
         release(value, token, SecureSource())
     with pytest.raises(TypeError, match="takes a public number"):
         release(clipped(w=torch.zeros(2)), token, FixedSource(), torch.tensor(2.0))
-    assert not token.spent
+    assert not token._spent
     for other in (None, 1, SIGMA):
         with pytest.raises(TypeError, match="needs a Token from a ledger"):
             release(clipped(w=torch.zeros(3)), other, SecureSource())

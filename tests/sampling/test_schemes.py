@@ -245,6 +245,8 @@ def test_an_epoch_of_a_partition_is_one_release_with_its_least_noise():
     assert BallsInBins(15).events(N, multipliers) == bins
     assert scheme.event(N, 1.5, 4) == accounting.ShuffledEvent(1.5, 4, steps=3)
     assert BallsInBins(N).event(N, 1.5, 4) == accounting.BallsInBinsEvent(1.5, 4)
+    one_step = accounting.ShuffledEvent(2.0), accounting.ShuffledEvent(1.5)
+    assert Shuffle(N).events(N, multipliers[:2]) == one_step
 
 
 # Taking part exactly once an epoch can cost less than a coin at every step.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -261,27 +262,16 @@ def combined(multipliers: Iterable[float]) -> float:
     return 0.0 if min(values) == 0 else 1 / math.sqrt(math.fsum(value**-2 for value in values))
 
 
-def epochs(multipliers: Iterable[float], steps: int, kind: type[ShuffledEvent] | type[BallsInBinsEvent]) -> tuple[Release, ...]:
-    """Return one event per epoch of `steps` ≥ 1 steps, including an unfinished one, with the epoch's smallest multiplier."""
-    values, length = list(multipliers), None if count("steps", steps) == 1 else steps
-    return tuple(kind(min(values[first : first + steps]), steps=length) for first in range(0, len(values), steps))
-
-
 def merge(events: Iterable[Release], amplified: bool = True) -> tuple[Release, ...]:
     """Merge events with equal mechanisms: composition does not depend on their order.
 
     An epoch that random allocation does not amplify becomes a full-batch Gaussian of the same cost.
     """
     whole = (Event(1.0, event.noise_multiplier, event.count) if _is_whole_epoch(event, amplified) else event for event in events)
-    counts: dict[tuple[object, ...], int] = {}
-    first: dict[tuple[object, ...], Release] = {}
+    counts: Counter[Release] = Counter()
     for event in whole:
-        key = (type(event), *(value for name, value in vars(event).items() if name != "count"))
-        counts[key] = counts.get(key, 0) + event.count
-        first.setdefault(key, event)
-    return tuple(
-        event if event.count == counts[key] else replace(event, count=counts[key]) for key, event in first.items() if counts[key]
-    )
+        counts[event if event.count == 1 else replace(event, count=1)] += event.count
+    return tuple(event if number == 1 else replace(event, count=number) for event, number in counts.items() if number)
 
 
 def round_multipliers_down(events: Iterable[Release], per_octave: int) -> tuple[Release, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +14,7 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.federated import Federated, LocalSteps, Round, Simulation
 from privet.federated.messages import message, sum_messages
 from privet.federated.rounds import contribution
-from privet.plan import Plan
 from privet.sampling import Indices
-from privet.training import Step
 
 # Two rounds of eight are held by messages, which cost several times as much as a simulation. Rounds come in pairs, because the
 # audit chooses thresholds on one round of a pair and counts errors on the other.
@@ -32,11 +29,9 @@ def hold_rounds(probe: Probe) -> Trace:
     rows are canaries; the others send zeros. In two rounds of eight, every client clips its update and sends it as bytes, which
     the server checks and sums; in the others, `Simulation` trains and clips the whole cohort.
     """
-
-    def begin(plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-        return iter(Federated(plan, model, _Canaries(probe, model), optimizer))
-
-    return record_releases(probe, begin)
+    model = LinearModel(probe.sizes, probe.tied)
+    optimizer = ReleaseRecorder(model)
+    return record_releases(probe, optimizer, Federated(probe.plan, model, _Canaries(probe, model), optimizer))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from privet.clipping import Projected, Rule
 from privet.plan import Plan
 from privet.sparsification import Sparsification
 from privet.sparsification.kinds import Timetable
-from privet.training.state import MaskState
 
 Mask = NDArray[np.bool_]
 
@@ -25,43 +24,27 @@ _QUANTILES = 64
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The releases of T steps at coordinates to which no example contributes, (T, n), in units of the planned noise.
+    """The releases of T steps at coordinates to which no example contributes, in units of the planned noise."""
 
-    Args:
-        due: (T, n) True where noise is planned: everywhere except for masked coordinates.
-        parameters: name → slice of the n coordinates.
-        silent: largest absolute value released at a masked coordinate.
-        counts: name → (T, k) noise of the statistics that are released with the gradients.
-        drawn: (T,) batch sizes; None if unknown.
-    """
-
-    values: Array
-    due: Mask
-    parameters: Mapping[str, slice]
-    silent: float = 0.0
-    counts: Mapping[str, Array] = field(default_factory=dict)
-    drawn: Array | None = None
+    values: Array  # (T, n)
+    due: Mask  # (T, n) True where noise is planned: everywhere except for masked coordinates
+    parameters: Mapping[str, slice]  # name → slice of the n coordinates
+    silent: float = 0.0  # largest absolute value released at a masked coordinate
+    counts: Mapping[str, Array] = field(default_factory=dict)  # name → (T, k) noise of the statistics beside the gradients
+    drawn: Array | None = None  # (T,) batch sizes; None if unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """The observations of T steps with m canaries, in units of the planned noise.
-
-    Args:
-        scores, references: (T, m) coordinates of each canary, weighted as in the likelihood ratio; and of no canary.
-        taking_part: (T, m) whether the canary was sampled and none of its coordinates was masked.
-        usable: (T, m) whether none of the coordinates of the canary and its reference was masked.
-        shifts: (T,) shift of a canary's score according to the plan.
-        factors: (f,) equally likely, unknown factors of the shift: 1 unless norms are estimated.
-    """
+    """The observations of T steps with m canaries, in units of the planned noise."""
 
     noise: Noise
-    scores: Array
-    references: Array
-    taking_part: Mask
-    usable: Mask
-    shifts: Array
-    factors: Array
+    scores: Array  # (T, m) coordinates of each canary, weighted as in the likelihood ratio
+    references: Array  # (T, m) the same of coordinates without a canary
+    taking_part: Mask  # (T, m) whether the canary was sampled and none of its coordinates was masked
+    usable: Mask  # (T, m) whether none of the coordinates of the canary and its reference was masked
+    shifts: Array  # (T,) shift of a canary's score according to the plan
+    factors: Array  # (f,) equally likely, unknown factors of the shift: 1 unless norms are estimated
 
 
 def observe(probe: Probe, layout: Layout, trace: Trace) -> Observations:
@@ -126,9 +109,7 @@ def rules_per_step(plan: Plan, trace: Trace) -> Sequence[Rule]:
     """Return the clipping rule of each step, from the trace or else from the plan and its schedule."""
     if trace.rules is not None:
         return trace.rules
-    scaled: dict[float, Rule] = {}
-    factors = [float(factor) for factor in plan.bound_factors()]
-    return [scaled.setdefault(factor, plan.clipping.scale_bound(factor)) for factor in factors]
+    return [plan.clipping.scale_bound(factor) for factor in plan.bound_factors().tolist()]
 
 
 def _masks(plan: Plan, layout: Layout, released: Array) -> Mask:
@@ -138,10 +119,10 @@ def _masks(plan: Plan, layout: Layout, released: Array) -> Mask:
         return kept
     if plan.sparsification.ranks:
         return _seen_masks(plan.sparsification, times, released)
-    shapes = {name: torch.empty(1, size, device="cpu") for name, size in layout.sizes.items()}
-    current = MaskState(plan.sparsification, times, shapes)
+    shapes = {name: (1, size) for name, size in layout.sizes.items()}
     for step in range(plan.total_steps):
-        if (masks := current.at(step + 1)) is not None:
+        masks = plan.sparsification.masks(times.block(step + 1), times.blocks, shapes, {})
+        if masks is not None:
             kept[step] = torch.cat([masks[name].flatten() for name in layout.sizes]).numpy()
     return kept
 

@@ -22,7 +22,7 @@ from privet.reading.batches import check_map_style
 
 _CHECKS = pytest.StashKey[list[Check]]()
 _MECHANISM = pytest.StashKey[MechanismAudit]()
-_EXAMPLES, _OBSERVATIONS = 10_000, 200_000
+_EXAMPLES = 10_000
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,31 +40,27 @@ def _missing(name: str) -> pytest.UsageError:
     return pytest.UsageError(f"define a fixture {name!r} for the training to test (see privet.audit.battery)")
 
 
-def _default(name: str, *, required: bool = False) -> Any:
-    """Return a fixture for an argument of the checks, which is None unless it is overridden."""
+def _default(name: str, value: object = None, *, required: bool = False) -> Any:
+    """Return a fixture for an argument of the checks, which has this value unless it is overridden."""
 
     @pytest.fixture(scope="module", name=name)
-    def default() -> None:
+    def default() -> object:
         if required:
             raise _missing(name)
+        return value
 
     return default
 
 
 model, loss_fn = _default("model", required=True), _default("loss_fn", required=True)
 dataset, collate, probe_batch, batch = map(_default, ("dataset", "collate", "probe_batch", "batch"))
+observations = _default("observations", 200_000)  # number of scores of the audit
 
 
 @pytest.fixture(scope="module")
 def plan(dataset: Any) -> Plan:
     """Return the plan; a typical one unless overridden."""
     return usual_plan(_EXAMPLES if dataset is None else check_map_style(dataset))
-
-
-@pytest.fixture(scope="module")
-def observations() -> int:
-    """Return the number of scores of the audit."""
-    return _OBSERVATIONS
 
 
 @pytest.fixture(scope="module")

@@ -47,9 +47,10 @@ class ProbeData(BatchDataset):
     row_wise = True
 
     def __init__(self, rows: Tensor, where: Indices, examples: int, unit: str) -> None:
-        self.rows, self.where, self.privacy_unit = rows, where, unit
+        self.privacy_unit = unit
         self.row_of = np.full(examples, -1, dtype=np.int64)  # of an example, −1 if it is zero
         self.row_of[where] = np.arange(len(where))
+        self._rows = torch.cat([rows, rows.new_zeros(1, rows.shape[1])])  # the last is that of zero examples
         self._read: list[Indices] = []
 
     def __len__(self) -> int:
@@ -62,10 +63,7 @@ class ProbeData(BatchDataset):
 
     def at(self, indices: Indices) -> Tensor:
         """Return the rows of these examples, (B, d)."""
-        own = self.row_of[indices]
-        found = self.rows.new_zeros(len(indices), self.rows.shape[1])
-        found[torch.from_numpy(own >= 0)] = self.rows[torch.from_numpy(own[own >= 0])]
-        return found
+        return self._rows[torch.from_numpy(self.row_of[indices])]
 
     def taken(self) -> Indices:
         """Return the indices that were read since the last call."""
@@ -132,41 +130,31 @@ class LinearModel(nn.Module):
 
     def __init__(self, sizes: Mapping[str, int], tied: bool = False) -> None:
         super().__init__()
-        self._sizes, self._uses = list(sizes.values()), 2 if tied else 1
+        self._sizes, self._uses = dict(sizes), 2 if tied else 1
         for name, size in sizes.items():
             owner: nn.Module = self
             *path, last = name.split(".")
             for part in path:
-                if part not in owner._modules:
-                    owner.add_module(part, nn.Module())
-                owner = owner.get_submodule(part)
+                owner = owner._modules.setdefault(part, nn.Module())  # type: ignore[assignment]
             owner.register_parameter(last, nn.Parameter(torch.zeros(1, size, device="cpu")))
-        self._names = list(sizes)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return ⟨w, x⟩ for each row, (B,)."""
-        parts = torch.split(rows / self._uses, self._sizes, 1)
-        weights: list[Tensor] = [operator.attrgetter(name)(self) for name in self._names]
+        parts = torch.split(rows / self._uses, list(self._sizes.values()), 1)
+        weights: list[Tensor] = [operator.attrgetter(name)(self) for name in self._sizes]
         terms = [F.linear(part, weight)[:, 0] for weight, part in zip(weights, parts, strict=True) for _ in range(self._uses)]
         return torch.stack(terms).sum(0)
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Coordinates of the canaries: the i-th uses coordinate 2i of each group; no example uses odd coordinates.
+    """Coordinates of the canaries: the i-th uses coordinate 2i of each group; no example uses odd coordinates."""
 
-    Args:
-        sizes: parameter → number of coordinates.
-        groups: names of the parameters that are clipped together.
-        columns: for each group, its coordinates within a row.
-        norms: (G,) norm of a canary's gradient in each group, at which the rule lets it contribute most.
-    """
-
-    sizes: Mapping[str, int]
-    groups: tuple[tuple[str, ...], ...]
-    columns: tuple[Indices, ...]
-    canaries: int
-    norms: Array
+    sizes: Mapping[str, int]  # parameter → number of coordinates
+    groups: tuple[tuple[str, ...], ...]  # names of the parameters that are clipped together
+    columns: tuple[Indices, ...]  # for each group, its coordinates within a row
+    canaries: int  # number of them
+    norms: Array  # (G,) norm of a canary's gradient in each group, at which the rule lets it contribute most
 
     def touched(self, group: int) -> Indices:
         """Return each canary's coordinate in a group, (m,)."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,56 +10,46 @@ import torch
 from torch import Tensor, nn
 
 from privet.audit.probe import LinearModel, Probe, Trace
-from privet.clipping import AdaptiveQuantile, Rule
+from privet.clipping import AdaptiveQuantile
+from privet.clipping.adaptive import COUNTS
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
-from privet.plan import Plan
 from privet.training import Reading, Step, Training
 
 
 def train(probe: Probe) -> Trace:
     """Train the probe by `privet.Training` and return the releases that its optimizer received."""
-
-    def begin(plan: Plan, model: LinearModel, optimizer: ReleaseRecorder) -> Iterator[Step]:
-        size, unprobed = probe.physical_batch_size, Reading(probe=False)
-        return iter(
-            Training(plan, model, output_of, optimizer, probe.data, physical_batch_size=size, method="ghost", reading=unprobed)
-        )
-
-    return record_releases(probe, begin)
+    model = LinearModel(probe.sizes, probe.tied)
+    optimizer, size, unprobed = ReleaseRecorder(model), probe.physical_batch_size, Reading(probe=False)
+    training = Training(
+        probe.plan, model, output_of, optimizer, probe.data, physical_batch_size=size, method="ghost", reading=unprobed
+    )
+    return record_releases(probe, optimizer, training)
 
 
-def record_releases(probe: Probe, begin: Callable[[Plan, LinearModel, ReleaseRecorder], Iterator[Step]]) -> Trace:
-    """Take a probe's steps with a recording optimizer, and return the releases that it received.
-
-    `begin` returns the steps of a training, which reads the probe's data step by step.
-    """
-    momentum = probe.plan.momentum
+def record_releases(probe: Probe, optimizer: ReleaseRecorder, training: Iterable[Step]) -> Trace:
+    """Take the steps of a training, which reads the probe's data, and return the releases that its optimizer received."""
+    plan, momentum = probe.plan, probe.plan.momentum
     if momentum is not None and momentum.accumulates and not isinstance(momentum, InnerOuter):
         raise InvalidArgumentError(
             "momentum", momentum, "one that accumulates no releases, or privet.momentum.InnerOuter, to be audited",
             "The audit cannot recover the releases from what other momenta accumulate.",
         )  # fmt: skip
-    model = LinearModel(probe.sizes, probe.tied)
-    rule, recorded = probe.plan.clipping, None
-    if isinstance(rule, AdaptiveQuantile):
-        recorded = _RecordingRule(rule.rule, rule.quantile, rule.learning_rate, rule.share)
-    plan = probe.plan if recorded is None else replace(probe.plan, clipping=recorded)
-    optimizer = ReleaseRecorder(model)
-    begun = begin(plan, model, optimizer)
     probe.data.taken()  # discard the reads of the check before training
-    drawn = [probe.data.taken() for _ in begun]
+    drawn, counted = [], []
+    for step in training:
+        drawn.append(probe.data.taken())
+        counted.append([*step.released.values()])
     releases = {name: plan.divisor * torch.cat(steps).double().numpy() for name, steps in optimizer.received.items()}
-    if isinstance(plan.momentum, InnerOuter):  # the optimizer got Mₖ = (1 − γ₁)·Mₖ₋₁ + release
+    if isinstance(momentum, InnerOuter):  # the optimizer got Mₖ = (1 − γ₁)·Mₖ₋₁ + release
         for steps in releases.values():
-            steps[1:] -= (1 - plan.momentum.outer) * steps[:-1]
-    if recorded is None:
+            steps[1:] -= (1 - momentum.outer) * steps[:-1]
+    if not isinstance(plan.clipping, AdaptiveQuantile):
         return Trace(releases, drawn)
-    counts = {
-        name: plan.divisor * np.stack([statistics[name].double().numpy() for _, statistics in recorded.seen])
-        for name in recorded.seen[0][1]
-    }
-    return Trace(releases | counts, drawn, [rule for rule, _ in recorded.seen])
+    rules = [plan.clipping]
+    for counts in counted[:-1]:
+        rules.append(rules[-1].adapt({COUNTS: torch.tensor(counts, dtype=torch.float64, device="cpu")}, plan.divisor))
+    return Trace({**releases, COUNTS: plan.divisor * np.array(counted)}, drawn, rules)
 
 
 def output_of(model: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
@@ -81,14 +70,3 @@ class ReleaseRecorder(torch.optim.Optimizer):
         for name, parameter in self._parameters.items():
             assert parameter.grad is not None
             self.received[name].append(parameter.grad.clone())
-
-
-@dataclass(frozen=True)
-class _RecordingRule(AdaptiveQuantile):
-    """An adaptive rule that records the rule of each step and the statistics that are released with it."""
-
-    seen: list[tuple[Rule, Mapping[str, Tensor]]] = field(default_factory=list, compare=False)
-
-    def adapt(self, statistics: Mapping[str, Tensor], divisor: float) -> AdaptiveQuantile:
-        self.seen.append((self, statistics))
-        return super().adapt(statistics, divisor)

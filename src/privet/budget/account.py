@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -86,8 +86,14 @@ class Account(Unique):
         return tuple(share for share in self.shares.values() if share.part == part and share.steps)
 
     def epsilon(self, part: str | None) -> float:
-        """Return ε at the budget's δ of all runs on a part of the data; None is all of the data."""
-        return _COMPOSITIONS[self.terms.plans](self.spending(part), self.terms, self.orders.get(part))
+        """Return ε at the budget's δ of all runs on a part of the data; None is all of the data.
+
+        A single run counts as fixed, which it is: a second one only begins if the first is within the filter too.
+        """
+        shares = self.spending(part)
+        if self.terms.plans == "fixed" or len(shares) < 2:
+            return _compose_fixed(shares, self.terms)
+        return _compose_adaptive(shares, self.terms, self.orders.get(part))
 
     def total(self) -> float:
         """Return ε at the budget's δ of all runs: the maximum over disjoint parts."""
@@ -139,7 +145,7 @@ def _share(record: Record) -> Share:
     raise TypeError(f"{record.get('record')} is not the share of a run")
 
 
-def _compose_fixed(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
+def _compose_fixed(shares: Sequence[Share], terms: Terms) -> float:
     """Return ε of runs whose plans were fixed in advance.
 
     Within one run, releases on disjoint parts do not add up. Runs divide the data independently, so an entry may be in the most
@@ -152,12 +158,7 @@ def _compose_fixed(shares: Sequence[Share], terms: Terms, order: float | None) -
 
 
 def _compose_adaptive(shares: Sequence[Share], terms: Terms, order: float | None) -> float:
-    """Return ε of runs whose plans may depend on results of earlier runs.
-
-    A single run counts as fixed, which it is: a second one only begins if the first is within the filter too.
-    """
-    if len(shares) < 2:
-        return _compose_fixed(shares, terms, order)
+    """Return ε of runs whose plans may depend on results of earlier runs."""
     parts = [share.parts() for share in shares]
     if order is None or not all(is_filterable(part) for own in parts for part in own):
         allowed = "'fixed' for a budget with several runs, one of which has no known Rényi divergences"
@@ -176,9 +177,3 @@ def _within_filter(runs: Iterable[Iterable[Sequence[Release]]], terms: Terms, or
     cost = partial(divergence, order=order, adjacency=terms.adjacency)
     events = [event for parts in runs for event in max(parts, key=cost)]
     return filtered_epsilon(events, order=order, delta=terms.delta, adjacency=terms.adjacency)
-
-
-_COMPOSITIONS: dict[str, Callable[[Sequence[Share], Terms, float | None], float]] = {
-    "adaptive": _compose_adaptive,
-    "fixed": _compose_fixed,
-}

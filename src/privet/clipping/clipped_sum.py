@@ -27,19 +27,12 @@ class BatchSlice:
 
 @dataclass(frozen=True, eq=False)
 class RowCounts:
-    """How many examples look up each row of embedding tables, by which a release selects rows.
+    """How many examples look up each row of embedding tables, by which a release selects rows."""
 
-    Args:
-        counts: name of a table of V rows → (V,) float64 sparse sum over the examples.
-        bound: largest L2 distance by which adding or removing one example can move all counts together.
-        threshold: smallest noised count of a row that is released.
-        share: part of 1/σ² that the noise on the counts gets; the gradient gets the rest.
-    """
-
-    counts: Tensors
-    bound: float
-    threshold: float
-    share: float
+    counts: Tensors  # name of a table of V rows → (V,) float64 sparse sum over the examples
+    bound: float  # largest L2 distance by which adding or removing one example can move all counts together
+    threshold: float  # smallest noised count of a row that is released
+    share: float  # part of 1/σ² that the noise on the counts gets; the gradient gets the rest
 
 
 @dataclass(frozen=True, eq=False)

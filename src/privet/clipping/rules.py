@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from privet._utils.registry import register
-from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_bound, check_scale
+from privet.clipping.base import BOUND_RANGE, NO_TIES, NOT_ROUNDING, NormRule, check_scale
 from privet.errors import InvalidArgumentError, positive
 
 _LEAST_SCALE = 1e-6
@@ -175,10 +176,7 @@ class Normalize(NormRule):
     tensor([0.0000, 2.0000, 0.2500])
     """
 
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """That gradients are more than rounding errors."""
-        return (NOT_ROUNDING,)
+    assumptions: ClassVar[tuple[str, ...]] = (NOT_ROUNDING,)
 
     def factor(self, norms: Tensor) -> Tensor:
         """Return C/‖g‖, 0 at 0."""
@@ -211,6 +209,7 @@ class Global(NormRule):
     """
 
     cutoff: float | None = None
+    assumptions: ClassVar[tuple[str, ...]] = (NO_TIES,)  # the weight jumps at the cutoff
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,11 +220,6 @@ class Global(NormRule):
     def threshold(self) -> float:
         """Z."""
         return float(self.bound if self.cutoff is None else self.cutoff)
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """That rounding decides nothing: the weight jumps at the cutoff."""
-        return (NO_TIES,)
 
     def scale_bound(self, factor: float) -> Global:
         """Return the rule with bound factor·R and cutoff factor·Z; the weight of kept gradients stays the same."""
@@ -245,7 +239,8 @@ class Unclipped(NormRule):
     There is no privacy at any noise level: every statement of a plan with it says ε = ∞, and it cannot be calibrated.
 
     Args:
-        bound: in [1e-12, 1e12]; the noise is scaled to it as if gradients were clipped to it, but they are not.
+        bound: in [1e-12, 1e12]; the noise is scaled to it as if gradients were clipped to it, but they are not. `sensitivity` is
+            this nominal bound, and the true one is infinite.
         non_private: must be set to True explicitly.
 
     Source:
@@ -258,15 +253,10 @@ class Unclipped(NormRule):
     non_private: bool = False
 
     def __post_init__(self) -> None:
-        check_bound(self.bound)
+        super().__post_init__()
         if self.non_private is not True:
             fix = "Without clipping there is no privacy at all: ε = ∞."
             raise InvalidArgumentError("clipping.non_private", self.non_private, "True", fix)
-
-    @property
-    def sensitivity(self) -> float:
-        """The nominal bound, to which the noise is scaled. The true sensitivity is infinite."""
-        return float(self.bound)
 
     def factor(self, norms: Tensor) -> Tensor:
         """Return 1."""

@@ -121,11 +121,8 @@ def check_rule(rule: Rule, names: Sequence[str]) -> None:
         allowed = "a rule that computes weights for any norms by operations of tensors, which torch.vmap vectorises"
         raise InvalidArgumentError("clipping", rule, allowed, cause=f"{type(error).__name__}: {why}") from error
     if bool((lost := weights.isnan()).any()):
-        cause, allowed = (
-            f"the weight of norm {norms[lost].min():g} is NaN",
-            "a rule whose weights are numbers for all norms from 0",
-        )
-        raise InvalidArgumentError("clipping", rule, allowed, cause=cause)
+        allowed = "a rule whose weights are numbers for all norms from 0"
+        raise InvalidArgumentError("clipping", rule, allowed, cause=f"the weight of norm {norms[lost].min():g} is NaN")
     if together.shape != norms.shape or not torch.allclose(together.to(norms), weights, rtol=_TOLERANCE, atol=0.0):
         allowed = "a rule whose weight for an example depends on that example's norms only"
         raise InvalidArgumentError("clipping", rule, allowed, cause="it returns other weights in a batch than for one example")

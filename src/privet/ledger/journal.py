@@ -130,7 +130,8 @@ class Journal(Chain):
         self._release.atexit = False
         try:
             self._lock(wait)
-            content = _parse(_content(self._descriptor), self.name)
+            with os.fdopen(os.dup(self._descriptor), "rb") as file:
+                content = _parse(file.read(), self.name)
             if content.torn:
                 os.ftruncate(self._descriptor, content.length)
             if content.unended:
@@ -190,11 +191,6 @@ def read(path: Path, what: str) -> Content:
         return _parse(path.read_bytes(), f"{what} {path}")
     except OSError as error:
         raise LedgerError(f"cannot read {what} {path}: {error.strerror}") from None
-
-
-def _content(descriptor: int) -> bytes:
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        return file.read()
 
 
 def _parse(content: bytes, name: str) -> Content:

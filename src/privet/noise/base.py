@@ -14,21 +14,13 @@ from privet.schedules import Constant, Schedule
 
 @dataclass(frozen=True)
 class Participation:
-    """Limits on the steps in which one example takes part, whatever the data: what correlated noise is scaled to.
+    """Limits on the steps in which one example takes part, whatever the data: what correlated noise is scaled to."""
 
-    Args:
-        steps: number of steps T.
-        times: largest number of steps in which an example may take part.
-        separation: smallest distance of two such steps, over the whole training.
-        rate: probability with which it joins each of them, independently.
-        epoch: number of steps of an epoch, in which an example takes part once; None for schemes without epochs.
-    """
-
-    steps: int
-    times: int
-    separation: int
-    rate: float = 1.0
-    epoch: int | None = None
+    steps: int  # number of steps T
+    times: int  # largest number of steps in which an example may take part
+    separation: int  # smallest distance of two such steps, over the whole training
+    rate: float = 1.0  # probability with which it joins each of them, independently
+    epoch: int | None = None  # number of steps of an epoch, in which an example takes part once; None for schemes without epochs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from privet.errors import InvalidArgumentError, check_public_number, choice
 from privet.noise.base import NoiseMechanism
 from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum
-from privet.noise.past import PastNoise
+from privet.noise.past import Draw, PastNoise
 from privet.noise.row_selection import CELLS_LOG2, select_rows, sparse_rows
 from privet.noise.sources import Source
 from privet.noise.token import Token
@@ -116,17 +116,12 @@ def release(
     deviation = multiplier * sensitivity
     noised = sums if reuse else [total.new_empty(total.shape) for total in sums]
     add_noise = arithmetic().add_noise
-    if past is None:
-        for which, part, normals in _distribute(source.normals(sum(sizes)), sizes):
-            cells = scales[which] * deviation / grids[which]
-            grid = grids[which]
-            add_noise(sums[which][part], normals, cells, grid, grid * factor, noised[which][part])
-    else:
-        fresh = [scale * deviation / grid for scale, grid in zip(scales, grids, strict=True)]
-        draw = lambda: _distribute(source.normals(sum(sizes)), sizes)  # noqa: E731
-        for which, part, noise in past.noise(token.step, first, draw, fresh, sums):
-            grid = grids[which]
-            add_noise(sums[which][part], noise, 1.0, grid, grid * factor, noised[which][part])
+    cells = [scale * deviation / grid for scale, grid in zip(scales, grids, strict=True)]
+    draw: Draw = lambda: _distribute(source.normals(sum(sizes)), sizes)  # noqa: E731
+    pieces = draw() if past is None else past.noise(token.step, first, draw, cells, sums)
+    for which, part, noise in pieces:
+        grid, own = grids[which], cells[which] if past is None else 1.0  # past noise is in cells
+        add_noise(sums[which][part], noise, own, grid, grid * factor, noised[which][part])
     released = _scatter(clipped, kept, noised)
     size = abs(factor)
     return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)

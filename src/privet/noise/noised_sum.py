@@ -11,20 +11,13 @@ from privet.errors import check_public_number
 
 @dataclass(frozen=True, eq=False)
 class NoisedSum:
-    """A clipped sum with Gaussian noise: a release that is accounted for and free to post-process.
+    """A clipped sum with Gaussian noise: a release that is accounted for and free to post-process."""
 
-    Args:
-        tensors: parameter name → noisy sum, shaped like the parameter.
-        sensitivity: L2 sensitivity to which the noise was scaled.
-        standard_deviation: standard deviation of the noise on every coordinate of a tensor with noise scale 1.
-        noise_scales, support: as in the clipped sum; coordinates outside the support are zero, without data or noise.
-    """
-
-    tensors: Tensors
-    sensitivity: float
-    standard_deviation: float
-    noise_scales: Mapping[str, float] = field(default_factory=dict)
-    support: Tensors | None = None
+    tensors: Tensors  # parameter name → noisy sum, shaped like the parameter
+    sensitivity: float  # L2 sensitivity to which the noise was scaled
+    standard_deviation: float  # of the noise on every coordinate of a tensor with noise scale 1
+    noise_scales: Mapping[str, float] = field(default_factory=dict)  # as in the clipped sum
+    support: Tensors | None = None  # as in the clipped sum; coordinates outside of it are zero, without data or noise
 
     def __mul__(self, factor: object) -> NoisedSum:
         number = check_public_number(factor, "scaling a NoisedSum")

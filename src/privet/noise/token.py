@@ -29,8 +29,3 @@ class Token(Unique):
             raise LedgerError(f"the token of step {self.step} is already spent; every release needs its own")
         self._spent = True
         return self.multiplier
-
-    @property
-    def spent(self) -> bool:
-        """Whether its noise was drawn."""
-        return self._spent

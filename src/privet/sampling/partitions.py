@@ -18,7 +18,6 @@ from privet.errors import InvalidArgumentError, count, real
 from privet.noise import Participation
 from privet.sampling.draws import Indices, below, permutation
 from privet.sampling.scheme import ByEpoch, check_size
-from privet.schedules import Factors
 
 
 @dataclass(frozen=True)
@@ -111,11 +110,6 @@ class FixedOrder(_Bins):
     def event(self, examples: int, noise_multiplier: float, count: int) -> Event:
         """Return the event of `count` epochs with the same noise multiplier."""
         return Event(1.0, noise_multiplier, count)
-
-    def events(self, examples: int, multipliers: Factors) -> tuple[Event, ...]:
-        """Return one event per epoch, including an unfinished one, with the epoch's smallest multiplier."""
-        epochs = super().events(examples, multipliers)
-        return tuple(Event(1.0, epoch.noise_multiplier, epoch.count) for epoch in epochs)
 
 
 @register

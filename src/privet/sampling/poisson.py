@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from privet import accounting
 from privet._utils.randomness import Words
 from privet._utils.registry import register
@@ -17,7 +15,7 @@ from privet.accounting.events import Release
 from privet.errors import InvalidArgumentError, count, positive
 from privet.noise import Participation
 from privet.sampling.draws import Indices, below, binomial, distinct, uniform
-from privet.sampling.scheme import Scheme, check_size
+from privet.sampling.scheme import Scheme, check_size, least_of
 from privet.schedules import Factors
 
 
@@ -192,13 +190,9 @@ class CyclicPoisson(Scheme):
         """Return the event of `count` cycles with the same noise multiplier."""
         return Event(self._rate_in_group(examples), noise_multiplier, count)
 
-    def events(self, examples: int, multipliers: Factors) -> tuple[Event, ...]:
+    def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
         """Return the events of the cycles, each with the smallest multiplier of its steps, equal ones merged."""
-        if not len(multipliers):
-            return ()
-        least = np.minimum.reduceat(multipliers, np.arange(0, len(multipliers), self.cycle))
-        values, counts = np.unique(least, return_counts=True)
-        return tuple(self.event(examples, float(value), int(number)) for value, number in zip(values, counts, strict=True))
+        return super().events(examples, least_of(multipliers, self.cycle))
 
     def _rate_in_group(self, examples: int) -> float:
         self.expected_batch_size(examples)

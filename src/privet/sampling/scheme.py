@@ -12,7 +12,7 @@ import numpy as np
 from privet._utils.randomness import Words
 from privet._utils.registry import Part, is_own_kind
 from privet.accounting import BallsInBinsEvent, ShuffledEvent
-from privet.accounting.events import ADJACENCIES, Release, epochs
+from privet.accounting.events import ADJACENCIES, Release
 from privet.errors import InvalidArgumentError
 from privet.noise import Participation
 from privet.sampling.draws import Indices
@@ -116,7 +116,7 @@ class ByEpoch(Scheme):
 
     def events(self, examples: int, multipliers: Factors) -> tuple[Release, ...]:
         """Return one event per epoch, including an unfinished one, with the epoch's smallest multiplier."""
-        return epochs(multipliers.tolist(), self.epoch_length(examples), self.accounted_as)
+        return tuple(self.event(examples, float(least), 1) for least in least_of(multipliers, self.epoch_length(examples)))
 
     def event(self, examples: int, noise_multiplier: float, count: int) -> Release:
         """Return the event of `count` epochs with the same noise multiplier."""
@@ -131,6 +131,11 @@ class ByEpoch(Scheme):
         """Return the first step of the first epoch that begins at or after `step`; the rest of an interrupted epoch is lost."""
         length = self.epoch_length(examples)
         return step + (1 - step) % length
+
+
+def least_of(multipliers: Factors, steps: int) -> Factors:
+    """Return the smallest multiplier of every so many steps in a row, the rest at the end included."""
+    return np.asarray(np.minimum.reduceat(multipliers, np.arange(0, len(multipliers), steps)))
 
 
 # What draws examples, and what says of the draws how to account for them.

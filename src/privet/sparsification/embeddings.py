@@ -34,14 +34,10 @@ class RowSelection(Part, ABC):
 
     def check_combination(self, plan: Any) -> None:
         """Refuse parts that need a gradient of every row."""
+        taken_back = "A row without noise has none to take back."
         for refused, part, allowed, fix in (
             (isinstance(plan.clipping, Projected | GEP), "clipping", "a rule of exact norms", "Flat is one."),
-            (
-                isinstance(plan.noise, Correlated),
-                "noise",
-                "privet.noise.Gaussian(...)",
-                "A row without noise has none to take back.",
-            ),
+            (isinstance(plan.noise, Correlated), "noise", "privet.noise.Gaussian(...)", taken_back),
             (plan.sparsification is not None, "sparsification", "left out", "Both would say which coordinates are released."),
             (plan.momentum is not None, "momentum", "left out", "It would keep a sum for every row."),
         ):

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ from privet.sparsification.drawing import Selection, Shapes, keep_largest, split
 @dataclass(frozen=True)
 class Sparsification(Part, ABC):
     """A kind of sparsification. The rate grows from 0 at the first mask to `final_rate` at the last (gradual cooling)."""
+
+    # Whether masks depend on earlier releases. If so, all coordinates are released with noise, dropped ones included, which could
+    # never return otherwise, and the mask is applied to the release: dropped coordinates do not move.
+    ranks: ClassVar[bool] = False
 
     final_rate: float
     refresh: int = 1
@@ -37,13 +41,6 @@ class Sparsification(Part, ABC):
             raise InvalidArgumentError(
                 "sparsification", self, "left out with clipping.Projected", "Its estimates are of whole norms."
             )
-
-    @property
-    @abstractmethod
-    def ranks(self) -> bool:
-        """Whether masks depend on earlier releases. If so, all coordinates are released with noise, dropped ones included, which
-        could never return otherwise, and the mask is applied to the release: dropped coordinates do not move.
-        """
 
     @abstractmethod
     def masks(self, block: int, blocks: int, shapes: Shapes, released: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
@@ -99,11 +96,6 @@ class Random(Sparsification):
         super().__post_init__()
         count("sparsification.seed", self.seed, minimum=0)
 
-    @property
-    def ranks(self) -> bool:
-        """False: masks are random, and dropped coordinates get no noise."""
-        return False
-
     def masks(self, block: int, blocks: int, shapes: Shapes, released: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
         """Return the masks of the block's selection."""
         selection = self.selection(block, blocks, total(shapes))
@@ -136,10 +128,7 @@ class Ranked(Sparsification):
         "Improving Differentially Private SGD via Randomly Sparsified Gradients", Algorithm 4 and Appendix I.
     """
 
-    @property
-    def ranks(self) -> bool:
-        """True."""
-        return True
+    ranks: ClassVar[bool] = True
 
     def masks(self, block: int, blocks: int, shapes: Shapes, released: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
         """Return the masks that drop the smallest absolute sums, which are also the smallest absolute means."""

@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from privet.accounting import BallsInBinsEvent, Event, FixedSizeEvent, ShuffledEvent, TruncatedPoissonEvent, combined
-from privet.accounting.events import ADJACENCIES, epochs
+from privet.accounting.events import ADJACENCIES
 from privet.accounting.guarantee import verification
 from privet.accounting.pld import event_losses
 from privet.accounting.queries import composed_delta, composed_epsilon, composed_multiplier
@@ -132,15 +132,6 @@ def test_an_epoch_of_a_partition_costs_one_full_batch(adjacency):
         assert found == composed_epsilon([Event(1.0, 1.1, 60)], delta=1e-5, adjacency=adjacency)
     if adjacency == "zero-out":
         assert found == pytest.approx(54.0, abs=0.1)
-
-
-def test_epochs_take_the_smallest_multiplier_of_their_steps():
-    assert epochs([2.0, 1.5, 3.0, 4.0, 9.0], 2, BallsInBinsEvent) == (
-        BallsInBinsEvent(1.5, steps=2),
-        BallsInBinsEvent(3.0, steps=2),
-        BallsInBinsEvent(9.0, steps=2),
-    )
-    assert epochs([2.0, 1.5], 1, ShuffledEvent) == (ShuffledEvent(2.0), ShuffledEvent(1.5))
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,6 @@ def epsilon(mu: float, delta: float) -> float:
     return found * (1 + 2 * _PRECISION) + 2 * _PRECISION
 
 
-def hide_rounding(mu: float) -> float:
-    """Return µ > 0 rounded up just enough to hide the rounding error of its ε."""
-    return float(2.0 ** (math.ceil(math.log2(mu) * 2**33) / 2**33))
-
-
 def mu(epsilon: float, delta: float) -> float:
     """Return the µ of the Gaussian mechanism with this ε > 0 at this δ, to a relative 1e-9."""
     target, high = math.log(delta), 1.0

@@ -103,8 +103,10 @@ def _is_mixed_replacement(event: Event | FixedSizeEvent, adjacency: str) -> bool
 
 
 def _mu(deviation: float, adjacency: str) -> float:
-    """Return the sensitivity over the deviation; replacing moves a sum by up to twice the bound of one contribution."""
-    return gaussian.hide_rounding((2.0 if adjacency == "replace-one" else 1.0) / deviation)
+    """Return the sensitivity over the deviation, rounded up just enough to hide the rounding error of its ε."""
+    # Replacing moves a sum by up to twice the bound of one contribution.
+    mu = (2.0 if adjacency == "replace-one" else 1.0) / deviation
+    return float(2.0 ** (math.ceil(math.log2(mu) * 2**33) / 2**33))
 
 
 def _laplace_epsilon(event: LaplaceEvent, delta: float, adjacency: str) -> float:

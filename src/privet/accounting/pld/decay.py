@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from privet.accounting.pld.discrete_loss import Array, Nodes
 
-# Frequencies are bounded in this many intervals. The first starts at this multiple of a series' lowest frequency, and each ends
-# at this multiple of its start.
+# Frequencies are bounded in this many intervals, whose ends are these multiples of a series' lowest frequency.
 INTERVALS = 40
-_FIRST, _RATIO = 16, 2.0**0.375
+NUMBERS: Array = 16 * (2.0**0.375) ** np.arange(INTERVALS + 1, dtype=np.float64)
 # Sizes of blocks.
 _SIZES = (8, 16, 32, 64, 128)
 # Mass that rounding may have moved.
@@ -55,22 +54,14 @@ def uniform_masses(weights: Array, where: Nodes) -> Array:
     return np.stack([np.minimum.reduceat(most, starts, axis=1) @ table for starts, table in blocks], axis=1)
 
 
-@lru_cache(maxsize=1)
-def numbers() -> Array:
-    """Return the (INTERVALS + 1,) ends of the intervals, as multiples of a series' lowest frequency."""
-    found: Array = np.asarray(_FIRST * _RATIO ** np.arange(INTERVALS + 1, dtype=np.float64))
-    found.setflags(write=False)
-    return found
-
-
 def edges(period: float) -> Array:
     """Return the (INTERVALS + 1,) ends of the intervals of angular frequencies of a series with this period."""
-    return 2 * math.pi / period * numbers()
+    return 2 * math.pi / period * NUMBERS
 
 
 def first_interval(frequencies: int) -> int:
     """Return the first interval that contains higher frequencies than these many; INTERVALS if there is none."""
-    return min(max(int(np.searchsorted(numbers(), frequencies, side="right")) - 1, 0), INTERVALS)
+    return min(max(int(np.searchsorted(NUMBERS, frequencies, side="right")) - 1, 0), INTERVALS)
 
 
 @lru_cache(maxsize=64)

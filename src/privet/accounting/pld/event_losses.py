@@ -67,10 +67,6 @@ def _fixed_size(events: Sequence[FixedSizeEvent], adjacency: str, grid: Nodes, t
     return sampled_gaussian.without_replacement(rates, deviations, grid)
 
 
-def _truncated_poisson(events: Sequence[TruncatedPoissonEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
-    return interop.truncated_poisson(events[0], grid.width, tail)
-
-
 def _balls_in_bins_nodes(event: BallsInBinsEvent, adjacency: str, tail: float) -> Nodes:
     assert event.steps is not None, "without amplification it is a full batch"
     return nodes(width_for(random_allocation.spread(event.noise_multiplier, event.steps)), 0.0, 0.0)
@@ -85,7 +81,7 @@ def _balls_in_bins(events: Sequence[BallsInBinsEvent], adjacency: str, grid: Nod
 _KINDS: dict[type, tuple[Callable[..., Nodes], Callable[..., tuple[Losses, ...]]]] = {
     Event: (_poisson_nodes, _poisson),
     FixedSizeEvent: (_fixed_size_nodes, _fixed_size),
-    TruncatedPoissonEvent: (_poisson_nodes, _truncated_poisson),
+    TruncatedPoissonEvent: (_poisson_nodes, interop.truncated_poisson),
     BallsInBinsEvent: (_balls_in_bins_nodes, _balls_in_bins),
     LaplaceEvent: (mechanism_losses.laplace_nodes, mechanism_losses.laplace),
     RandomizedResponseEvent: (mechanism_losses.bounded_nodes, mechanism_losses.responses),

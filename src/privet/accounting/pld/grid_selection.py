@@ -17,7 +17,7 @@ from privet.accounting import rdp
 from privet.accounting.events import Release, round_multipliers_down
 from privet.accounting.pld import event_losses
 from privet.accounting.pld.composition import smoothing, sums_beyond
-from privet.accounting.pld.decay import INTERVALS, numbers
+from privet.accounting.pld.decay import INTERVALS, NUMBERS
 from privet.accounting.pld.discrete_loss import Array, Nodes
 from privet.accounting.pld.transforms import Grid
 
@@ -92,21 +92,17 @@ class Forecast:
         """Largest distance between adjacent nodes around zero."""
         return max(grid.width for grid in self._nodes())
 
-    def likely(self, delta: float) -> float:
-        """Return the ε that moments prove at δ."""
-        return self._coarse()[0].epsilon(delta)
-
     def grids_apart(self, epsilon: float, delta: float | None = None) -> tuple[Grid, ...]:
         """Return grids for near losses and far losses separately, or one grid for all if that rounds about as little.
 
         `epsilon` is that of a query for δ; in a query for ε at `delta` it is an upper bound.
         """
-        each = {start: self._coarse(start) for start in self._starts(epsilon)}
+        each = {start: self.coarse(start) for start in self._starts(epsilon)}
         if delta is not None and each:
             epsilon = min(epsilon, *(max(near.epsilon(delta), far.epsilon(delta)) for near, far in each.values()))
         costs = {start: max(near.costs(epsilon).min(), far.costs(epsilon).min()) for start, (near, far) in each.items()}
         best = min(costs, key=lambda start: costs[start], default=0.0)
-        if not costs or costs[best] > self._coarse()[0].costs(epsilon).min() + math.log(_WORTH_IT):
+        if not costs or costs[best] > self.coarse()[0].costs(epsilon).min() + math.log(_WORTH_IT):
             return (self.grid(epsilon),)
         return self.grid(epsilon, best), self.grid(epsilon, best, added=True)
 
@@ -130,7 +126,7 @@ class Forecast:
             added = np.where(expected < _HIGHEST_LOG, np.log(np.expm1(np.minimum(expected, _HIGHEST_LOG))), expected)
         return Moments(np.array(exponents), composed), Moments(np.array(exponents), composed + added)
 
-    def _coarse(self, start: float | None = None) -> tuple[Moments, Moments]:
+    def coarse(self, start: float | None = None) -> tuple[Moments, Moments]:
         """Return the moments at all exponents that may matter."""
         narrowest = min(grid.width for grid in self._nodes())
         first, last = math.log2(_LOWEST_EXPONENT / self.width), math.log2(_HIGHEST_EXPONENT / narrowest)
@@ -141,7 +137,7 @@ class Forecast:
 
         It is for all losses, for the near ones (given `start`), or for what the far ones add (`added`).
         """
-        coarse = self._coarse(start)
+        coarse = self.coarse(start)
         best = float(coarse[added].exponents[np.argmin(coarse[added].costs(epsilon))])
         exponents = tuple(best * 2.0 ** (power / _RUNGS) for power in range(-2 * _RUNGS, 2 * _RUNGS + 1))
         fine = self._moments(exponents, start)
@@ -150,7 +146,7 @@ class Forecast:
         spare = _SPARE_EXPONENT if start is None else _SPARE_EXPONENT_APART
         candidates = np.flatnonzero(costs <= costs.min() + spare).tolist()
         highest = sum(count * grid.high for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
-        whole = self._coarse()[0] if added else coarse[0]
+        whole = self.coarse()[0] if added else coarse[0]
         periods = fine[added].periods(candidates, epsilon, whole, highest)
         period, place = min((_round_up(float(each)), place) for each, place in zip(periods, candidates, strict=True))
         variance = smoothing((grid, self.fewest * count) for grid, (_, count) in zip(self._nodes(), self.counts, strict=True))
@@ -172,10 +168,10 @@ class Forecast:
             near += np.log(np.expm1(np.minimum(far, _HIGHEST_LOG)) / math.expm1(min(float(far[0]), _HIGHEST_LOG)))
         negligible = math.exp(-_NEGLIGIBLE_EXPONENT) / (period * tilt * (1 + tilt))
         enough = sums_beyond(near, period, variance, 1.0) <= negligible
-        proven = float(numbers()[np.argmax(enough)]) if enough.any() else math.inf
+        proven = float(NUMBERS[np.argmax(enough)]) if enough.any() else math.inf
         # Smoothing alone makes these enough.
         deviations = math.sqrt(2 * (_NEGLIGIBLE_EXPONENT + math.log1p(tilt * period)))
-        smoothed = max(period / (2 * math.pi) * deviations / math.sqrt(variance), numbers()[0])
+        smoothed = max(period / (2 * math.pi) * deviations / math.sqrt(variance), NUMBERS[0])
         return int(min(_round_up(min(proven, smoothed)), _MOST_FREQUENCIES))
 
 
@@ -193,7 +189,7 @@ def forecast(events: Sequence[Release], delta: float, adjacency: str, ahead: boo
 @lru_cache(maxsize=64)
 def first_grids(of: Forecast, delta: float) -> tuple[tuple[Grid, ...], float]:
     """Return the grids of the first attempt, and the expected ε."""
-    likely = of.likely(delta)
+    likely = of.coarse()[0].epsilon(delta)
     return (of.grid(likely),), likely
 
 

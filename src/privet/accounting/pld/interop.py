@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from privet.accounting.events import Release, TruncatedPoissonEvent
-from privet.accounting.pld.discrete_loss import Losses, regrid
+from privet.accounting.pld.discrete_loss import Losses, Nodes, regrid
 from privet.errors import InvalidArgumentError
 
 # dp-accounting takes Python time for every bucket of its grid.
@@ -38,11 +38,12 @@ def _on_grid(pmf: Any, width: float) -> Losses:
     return regrid(losses, masses, infinite, width)
 
 
-def truncated_poisson(event: TruncatedPoissonEvent, width: float, tail: float) -> tuple[Losses, ...]:
+def truncated_poisson(events: Sequence[TruncatedPoissonEvent], adjacency: str, grid: Nodes, tail: float) -> tuple[Losses, ...]:
     """Return the losses of one release on a truncated Poisson sample (Ganesh 2025, arXiv:2508.15089), by dp-accounting."""
-    check_installed([event])
+    check_installed(events)
     from dp_accounting.pld import privacy_loss_distribution
 
+    event, width = events[0], grid.width
     found = privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
         dataset_size=event.examples, sampling_probability=event.sampling_rate, truncated_batch_size=event.largest_batch,
         noise_multiplier=event.noise_multiplier, value_discretization_interval=max(width, _NARROWEST),

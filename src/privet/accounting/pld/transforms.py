@@ -55,20 +55,15 @@ class Grid:
 
 @dataclass(frozen=True)
 class Transforms:
-    """E[e^{s·loss}] of R releases in W directions between neighbours.
+    """E[e^{s·loss}] of R releases in W directions between neighbours."""
 
-    Args:
-        logs: (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; of the near losses, if far ones are separate. In the
-            sum of what far losses add it is (4, W, R, K + 1), followed by real and imaginary parts of log(1 + far/near).
-        log_moments: (W, R) the logarithms at s = θ.
-        far: (W, R) log(1 + far/near) at s = θ, or zeros.
-        decay: (1, W, R, G) upper bounds on the log magnitudes in intervals of frequencies, as from `decay`; in the sum of
-            what far losses add it is (2, W, R, G), followed by those on log(1 + far/near).
-    """
-
+    # (2, W, R, K + 1) log magnitudes and turns, relative to s = θ; of the near losses, if far ones are separate. In the sum of
+    # what far losses add it is (4, W, R, K + 1), followed by real and imaginary parts of log(1 + far/near).
     logs: Array
-    log_moments: Array
-    far: Array
+    log_moments: Array  # (W, R) the logarithms at s = θ
+    far: Array  # (W, R) log(1 + far/near) at s = θ, or zeros
+    # (1, W, R, G) upper bounds on the log magnitudes in intervals of frequencies, as from `tilted`. In the sum of what far losses
+    # add it is (2, W, R, G), followed by those on log(1 + far/near).
     decay: Array
 
 
@@ -106,16 +101,13 @@ def log_transforms(ways: Sequence[Losses], grid: Grid) -> Transforms:
 def tilted(
     ways: tuple[Losses, ...], exponent: float, start: float | None, period: float, far: bool = False
 ) -> tuple[list[Array], Array, Array]:
-    """Return `tilt_masses` of the near losses, or of the far ones, and `decay` of these."""
+    """Return `tilt_masses` of the near losses, or of the far ones, and (W, R, G) upper bounds on log|Σ weights · e^{iω·loss}|.
+
+    There is a bound for every interval of frequencies ω.
+    """
     weights, moments = tilt_masses(ways, exponent, [log_shares(way.values, start)[far] for way in ways])
-    return weights, moments, decay(weights, ways, period)
-
-
-def decay(weights: Sequence[Array], ways: Sequence[Losses], period: float) -> Array:
-    """Return upper bounds on log|Σ weights · e^{iω·loss}| in every interval of frequencies ω, (W, R, G)."""
-    return np.stack(
-        [log_bounds(uniform_masses(each, way.nodes), way.nodes, period) for each, way in zip(weights, ways, strict=True)]
-    )
+    pairs = zip(weights, [way.nodes for way in ways], strict=True)
+    return weights, moments, np.stack([log_bounds(uniform_masses(each, nodes), nodes, period) for each, nodes in pairs])
 
 
 def tilt_masses(ways: Sequence[Losses], exponent: float, shares: Sequence[Array | float]) -> tuple[list[Array], Array]:

@@ -27,18 +27,13 @@ _NEGLIGIBLE = 1e-3  # fraction of the plan's influence below which ε counts as 
 
 @dataclass(frozen=True)
 class Influence:
-    """Influence of a canary on its score: an estimate of (shift / noise) / (planned shift / planned noise), with its error.
-
-    Args:
-        noise: standard deviation of the noise over the planned one.
-        inside, outside: numbers of scores with a canary, and without one, from which the noise is estimated.
-    """
+    """Influence of a canary on its score: an estimate of (shift / noise) / (planned shift / planned noise), with its error."""
 
     ratio: float
     error: float
-    noise: float
-    inside: int
-    outside: int
+    noise: float  # standard deviation of the noise over the planned one
+    inside: int  # number of scores with a canary
+    outside: int  # number of scores without one, from which the noise is estimated
 
     def bound(self, alpha: float) -> float:
         """Return a lower bound on the true ratio with confidence 1 − α, for normal scores."""
@@ -75,19 +70,13 @@ def estimate_influence(seen: Observations) -> Influence:
 
 @dataclass(frozen=True, eq=False)
 class ErrorRates:
-    """Errors of a threshold on scores, counted on other scores than those that selected it.
+    """Errors of a threshold on scores, counted on other scores than those that selected it."""
 
-    Args:
-        missed, inside: numbers of false negatives, and of scores with a canary.
-        alarms, outside: numbers of false positives, and of scores without a canary.
-        shifts: (s,) equally likely shifts of a canary's score according to the plan.
-    """
-
-    missed: int
-    inside: int
-    alarms: int
-    outside: int
-    shifts: Array
+    missed: int  # false negatives
+    inside: int  # scores with a canary
+    alarms: int  # false positives
+    outside: int  # scores without a canary
+    shifts: Array  # (s,) equally likely shifts of a canary's score according to the plan
 
     def bound(self, alpha: float) -> float:
         """Return a lower bound on the true ratio with confidence 1 − α, for any noise distribution."""
@@ -114,16 +103,17 @@ def measure_error_rates(seen: Observations, alpha: float) -> ErrorRates:
     """
     planned = seen.shifts[:, None]
     inside, outside = (_inside(seen, planned * scores - planned**2 / 2) for scores in (seen.scores, seen.references))
-    half = _inside(seen, np.arange(len(planned))[:, None] % 2 == 0)
-    shifts = _representative_shifts(_inside(seen, planned), seen.factors)
+    half, distinct = _inside(seen, np.arange(len(planned))[:, None] % 2 == 0), _inside(seen, planned)
+    if not half.any():
+        return ErrorRates(0, 0, 0, 0, distinct)
+    few = distinct[:1] if np.ptp(distinct) == 0 else np.quantile(distinct, (np.arange(_DISTINCT) + 0.5) / _DISTINCT)
+    shifts = np.outer(few, seen.factors).ravel()
 
     def rates(which: NDArray[np.bool_], threshold: float, shifts: Array) -> ErrorRates:
         with_it, without = inside[which], outside[which]
         missed, alarms = int((with_it <= threshold).sum()), int((without > threshold).sum())
         return ErrorRates(missed, len(with_it), alarms, len(without), shifts)
 
-    if not half.any():
-        return ErrorRates(0, 0, 0, 0, shifts)
     candidates = np.quantile(np.concatenate([inside[half], outside[half]]), np.linspace(0.0, 1.0, _CANDIDATES + 2)[1:-1])
     # Any threshold is valid; its quality may be judged with equal shifts, which is faster.
     equal = np.sqrt((shifts**2).mean(keepdims=True))
@@ -133,14 +123,6 @@ def measure_error_rates(seen: Observations, alpha: float) -> ErrorRates:
 def _inside(seen: Observations, values: NDArray[Any]) -> NDArray[Any]:
     """Return the values, (T, m) or (T, 1), of the canaries that took part."""
     return np.broadcast_to(values, seen.taking_part.shape)[seen.taking_part]
-
-
-def _representative_shifts(shifts: Array, factors: Array) -> Array:
-    """Return equally likely shifts, (s,), multiplied by their unknown factors."""
-    if not len(shifts):
-        return shifts
-    few = shifts[:1] if np.ptp(shifts) == 0 else np.quantile(shifts, (np.arange(_DISTINCT) + 0.5) / _DISTINCT)
-    return np.outer(few, factors).ravel()
 
 
 def smallest_ratio(false_positives: float, false_negatives: float, shifts: Array) -> float:

@@ -38,7 +38,11 @@ def checks(plan: Plan, drawn: Draws) -> list[Check]:
     found.append(Check("joint sampling of pairs", "neighbours, and pairs across halves", _pairs_p_value(examples, drawn)))
     if isinstance(scheme, ByEpoch):
         length = scheme.epoch_length(examples)
-        return [*found, _check_partition(examples, drawn, length), *_check_between_epochs(examples, drawn, length)]
+        found.append(_check_partition(examples, drawn, length))
+        if 1 < length < len(drawn) - 1:
+            lags = [_overlap_p_value(examples, drawn, lag, independent=False) for lag in (length, length + 1)]
+            found.append(Check("order of the next epoch", "overlap with the same step and the one after", bonferroni(lags)))
+        return found
     lags = [_overlap_p_value(examples, drawn, lag, independent=True) for lag in (1, 2, 3)]
     return [
         *found,
@@ -66,12 +70,6 @@ def _check_moments(sizes: Array, mean: float, variance: float, excess: float) ->
             variance_p_value(squares, len(sizes), excess),
         ),
     ]  # fmt: skip
-
-
-def _check_rate(rate: float, examples: int, sizes: Array) -> list[Check]:
-    if rate == 1:
-        return _check_constant(sizes, examples)
-    return _check_moments(sizes, *map(float, stats.binom(examples, rate).stats("mvk")))
 
 
 def _check_truncated(scheme: TruncatedPoisson, examples: int, sizes: Array) -> list[Check]:
@@ -111,10 +109,8 @@ def _check_cyclic(scheme: CyclicPoisson, examples: int, sizes: Array) -> list[Ch
 
 
 _SIZES: dict[type[Scheme], Callable[[Any, int, Array], list[Check]]] = {
-    sampling.Poisson: lambda scheme, examples, sizes: _check_rate(scheme.rate(examples), examples, sizes),
     TruncatedPoisson: _check_truncated,
     sampling.FixedSize: lambda scheme, examples, sizes: _check_constant(sizes, scheme.expected_batch_size(examples)),
-    FullBatch: lambda scheme, examples, sizes: _check_constant(sizes, examples),
     sampling.BallsInBins: _check_bins,
     Shuffle: _check_shuffle,
     CyclicPoisson: _check_cyclic,
@@ -131,7 +127,9 @@ def _check_sizes(scheme: Scheme, examples: int, sizes: Array) -> list[Check]:
             "plan.sampling", type(scheme).__name__, "a scheme of privet.sampling, or one whose event is an accounting.Event",
             "The audit does not know how many examples other schemes draw.",
         )  # fmt: skip
-    return _check_rate(event.sampling_rate, examples, sizes)
+    if event.sampling_rate == 1:
+        return _check_constant(sizes, examples)
+    return _check_moments(sizes, *map(float, stats.binom(examples, event.sampling_rate).stats("mvk")))
 
 
 def _overlap_p_value(examples: int, drawn: Draws, lag: int, *, independent: bool) -> float:
@@ -198,10 +196,3 @@ def _check_cycles(scheme: CyclicPoisson, examples: int, drawn: Draws) -> list[Ch
         counts = np.bincount(place[np.unique(seen)], minlength=cycle)
         found.append(Check("sizes of the groups", "variance", float(stats.chisquare(counts).pvalue)))
     return found
-
-
-def _check_between_epochs(examples: int, drawn: Draws, length: int) -> list[Check]:
-    if len(drawn) <= length + 1 or length == 1:
-        return []
-    lags = [_overlap_p_value(examples, drawn, lag, independent=False) for lag in (length, length + 1)]
-    return [Check("order of the next epoch", "overlap with the same step and the one after", bonferroni(lags))]

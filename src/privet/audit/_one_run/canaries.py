@@ -6,7 +6,6 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,19 +54,10 @@ def canaries(dataset: Dataset[Any], number: int, *, classes: int, kind: str = "m
     return TensorDataset(inputs, (labels + wrong) % classes)
 
 
-@dataclass(frozen=True, eq=False)
-class CanaryTraining:
-    """What to train to attack a run: a model with the parameter for canaries, if any, its loss, and data with coin flips."""
-
-    model: nn.Module
-    loss_fn: LossFunction
-    data: _Mixed
-    attack: _Attack
-
-
 def add_example_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, dataset: Dataset[Any], added: Dataset[Any]
-) -> CanaryTraining:
+) -> tuple[nn.Module, LossFunction, _Mixed, _Attack]:
+    """Return what to train to attack a run: the model, its loss on data with canaries by coin flips, and the attack."""
     data = _Mixed(dataset, check_map_style(added), str(plan.unit), added=added)
     rows = ExampleReader(added).batch(np.arange(len(data.coins)))
 
@@ -76,13 +66,13 @@ def add_example_canaries(
         losses: Tensor = loss_fn(model, content) * taking_part
         return losses
 
-    return CanaryTraining(model, weighted, data, _ExampleAttack(plan, model, loss_fn, rows))
+    return model, weighted, data, _ExampleAttack(plan, model, loss_fn, rows)
 
 
 def add_gradient_canaries(
     plan: Plan, model: nn.Module, loss_fn: LossFunction, optimizer: torch.optim.Optimizer, dataset: Dataset[Any], number: int
-) -> CanaryTraining:
-    """Return a training run with an additional parameter, each coordinate of which belongs to one canary.
+) -> tuple[nn.Module, LossFunction, _Mixed, _Attack]:
+    """Return the same with a model that has an additional parameter, each coordinate of which belongs to one canary.
 
     A canary's loss is linear in its coordinate and independent of the model; real examples do not use the parameter.
     """
@@ -102,7 +92,7 @@ def add_gradient_canaries(
         losses: Tensor = loss_fn(module.model, content) * real + F.linear(gradients, module.canaries)[:, 0]
         return losses
 
-    return CanaryTraining(extended, both, data, _GradientAttack(plan, extended.canaries, norm))
+    return extended, both, data, _GradientAttack(plan, extended.canaries, norm)
 
 
 class _WithCanaryParameter(nn.Module):
@@ -132,19 +122,15 @@ class _Mixed(BatchDataset):
         """Return an example as (batch of one, (1,) whether it counts), and with canaries of a parameter (1, m) its gradient."""
         own = int(indices[0]) - self._number
         if self._added is not None and own >= 0:
-            return _read_one(self._added, own), torch.from_numpy(self.coins[own : own + 1])
+            return self._added.batch(np.array([own])), torch.from_numpy(self.coins[own : own + 1])
         counts = torch.tensor([own < 0], device="cpu")
-        content = _read_one(self._real, int(indices[0]) if own < 0 else 0)  # that of a real example, which does not count
+        content = self._real.batch(indices if own < 0 else np.zeros_like(indices))  # of a canary: a real example's, not counted
         if self._added is not None:
             return content, counts
         gradient = torch.zeros(1, len(self.coins), device="cpu")
         if own >= 0:
             gradient[0, own] = self._norm * float(self.coins[own])
         return content, counts, gradient
-
-
-def _read_one(reader: ExampleReader, index: int) -> Any:
-    return reader.examples(np.array([index], dtype=np.int64), strict=True)[0]
 
 
 class _Attack(ABC):

@@ -112,33 +112,33 @@ def one_run(
     real, added = check_map_style(dataset), canaries if isinstance(canaries, int) else check_map_style(canaries)
     if plan.examples != real + added:
         raise InvalidArgumentError("plan.examples", plan.examples, f"{real + added}: {real} examples and {added} canaries")
-    setting = (
+    attacked, loss, data, attack = (
         add_gradient_canaries(plan, model, loss_fn, optimizer, dataset, canaries)
         if isinstance(canaries, int)
         else add_example_canaries(plan, model, loss_fn, dataset, canaries)
     )
     report("training with canaries")
-    handle = optimizer.register_step_pre_hook(setting.attack.step)
+    handle = optimizer.register_step_pre_hook(attack.step)
     try:
-        Training(plan, setting.model, setting.loss_fn, optimizer, setting.data, physical_batch_size=physical_batch_size).run()
+        Training(plan, attacked, loss, optimizer, data, physical_batch_size=physical_batch_size).run()
     finally:
         handle.remove()
     report("guessing")
-    attacks = (setting.attack.scores, setting.attack.final())
+    attacks = (attack.scores, attack.final())
 
     def prove(scores: Array, level: float) -> GuessBounds:
-        return bounds(scores, setting.data.coins.tolist(), delta=plan.delta, confidence=level, shares=shares)
+        return bounds(scores, data.coins.tolist(), delta=plan.delta, confidence=level, shares=shares)
 
     claimed = plan.epsilon()
-    joint_bounds = [bound for scores in attacks for bound in _epsilons(prove(scores, 1 - ALPHA / 4))]
+    joint = [prove(scores, 1 - ALPHA / 4) for scores in attacks]
     return OneRunAudit(
         epsilon_claimed=claimed,
         delta=plan.delta,
         confidence=confidence,
         white_box=prove(attacks[0], confidence),
         black_box=prove(attacks[1], confidence),
-        expected=simulate_ideal_attack(plan, len(setting.data.coins), confidence=confidence, shares=shares),
-        passed=max(joint_bounds) <= claimed,
+        expected=simulate_ideal_attack(plan, len(data.coins), confidence=confidence, shares=shares),
+        passed=max(max(one.epsilon, one.epsilon_f_dp) for one in joint) <= claimed,
         seconds=time.monotonic() - started,
     )
 
@@ -154,9 +154,5 @@ def simulate_ideal_attack(plan: Plan, number: int, *, confidence: float = 0.95, 
             seen = there + multiplier * generator.standard_normal(number)
             scores += log_likelihood_ratio(rate, (seen - 0.5) / multiplier**2)
         found.append(bounds(scores, coins.tolist(), delta=plan.delta, confidence=confidence, shares=shares))
-    epsilon, epsilon_f_dp = np.mean([_epsilons(one) for one in found], axis=0).tolist()
+    epsilon, epsilon_f_dp = np.mean([(one.epsilon, one.epsilon_f_dp) for one in found], axis=0).tolist()
     return GuessBounds(epsilon, epsilon_f_dp, found[0].guesses, found[0].correct, number)
-
-
-def _epsilons(found: GuessBounds) -> tuple[float, float]:
-    return found.epsilon, found.epsilon_f_dp

@@ -24,23 +24,22 @@ def gradients_of_each(model: nn.Module, loss_fn: LossFunction, batches: Sequence
     Each is computed on a copy of the model, so that no state is carried over, in the model's precision. A batch that raises an
     exception or has a non-finite gradient contributes zero.
     """
-    found: dict[str, list[Tensor]] = {name: [] for name, value in model.named_parameters() if value.requires_grad}
-    failed = 0
+    names = [name for name, value in model.named_parameters() if value.requires_grad]
+    found, failed = [], 0
     for batch in batches:
         twin = copy.deepcopy(model)
-        named = {name: value for name, value in twin.named_parameters() if value.requires_grad}
-        grads: Sequence[Tensor | None] = [None] * len(named)
+        parameters = [twin.get_parameter(name) for name in names]
+        grads: Sequence[Tensor | None] = [None] * len(names)
         try:
             loss = check_losses(loss_fn(twin, batch), 1).sum()
             if loss.requires_grad:
-                grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+                grads = torch.autograd.grad(loss, parameters, allow_unused=True)
         except Exception:
             failed += 1
-        dense = [torch.zeros_like(p) if g is None else g.detach() for p, g in zip(named.values(), grads, strict=True)]
+        dense = [torch.zeros_like(p) if g is None else g.to_dense() for p, g in zip(parameters, grads, strict=True)]
         sound = all(bool(value.isfinite().all()) for value in dense)
-        for name, value in zip(named, dense, strict=True):
-            found[name].append(value.double().to_dense() if sound else torch.zeros_like(value, dtype=torch.float64))
-    return {name: torch.stack(values).detach() for name, values in found.items()}, failed
+        found.append([value.detach().double() if sound else torch.zeros_like(value).double() for value in dense])
+    return {name: torch.stack(values) for name, values in zip(names, zip(*found, strict=True), strict=True)}, failed
 
 
 def norms_of(gradients: Gradients) -> Tensor:

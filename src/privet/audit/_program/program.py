@@ -157,12 +157,10 @@ def seeded(seed: int, call: Callable[..., _Value], *arguments: Any) -> _Value:
 def cast(batch: Any, dtype: torch.dtype | None) -> Any:
     """Return a copy of a batch with its floating-point tensors cast to a type, if one is given."""
 
-    def copied(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        return leaf.clone() if dtype is None or not leaf.is_floating_point() else leaf.clone().to(dtype)
+    def copied(leaf: Tensor) -> Tensor:
+        return leaf.to(dtype=dtype if leaf.is_floating_point() else None, copy=True)
 
-    return pytree.tree_map(copied, batch)
+    return pytree.tree_map_only(Tensor, copied, batch)
 
 
 class _Batches(BatchDataset):

@@ -59,11 +59,11 @@ class Correlated(NoiseMechanism):
             raise InvalidArgumentError("sampling", sampling, f"{_SAMPLING}, with noise.{type(self).__name__}", fix)
         if planned.steps > MOST_STEPS:
             raise InvalidArgumentError("steps", planned.steps, f"at most {MOST_STEPS:,}, with correlated noise")
-        self.check_participation(planned, sampling)
-        return self
+        return self.fitted(planned, sampling)
 
-    def check_participation(self, planned: Participation, sampling: str) -> None:
-        """Refuse sampling for which there is no bound."""
+    @abstractmethod
+    def fitted(self, planned: Participation, sampling: str) -> Self:
+        """Return what `fit` returns, for examples that take part like this; refuse sampling for which there is no bound."""
 
     by_epoch: ClassVar[bool] = False  # whether every epoch is a release of its own, without amplification too
 

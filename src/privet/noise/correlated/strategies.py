@@ -63,19 +63,11 @@ class Buffers:
 
     def solve(self, sequences: Array) -> Array:
         """Return C⁻¹x for each sequence, along the last axis: C is a rational filter, Σᵢ sᵢ·x/(1 − dᵢx) + 1."""
-        below = self.denominator()
+        below = np.atleast_1d(np.poly(self.decays))  # coefficients of Πᵢ (1 − dᵢx), (m + 1,)
         above = below.copy()
         for number, scale in enumerate(self.scales):
-            others = Buffers(self.decays[:number] + self.decays[number + 1 :], ()).denominator()
-            above[1:] += scale * others
+            above[1:] += scale * np.poly(self.decays[:number] + self.decays[number + 1 :])
         return _filter(below, above, sequences)
-
-    def denominator(self) -> Array:
-        """Return the coefficients of Πᵢ (1 − dᵢx), (m + 1,)."""
-        found = np.ones(1)
-        for decay in self.decays:
-            found = np.convolve(found, [1.0, -decay])
-        return found
 
 
 def square_root(steps: int) -> Array:

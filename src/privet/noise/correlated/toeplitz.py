@@ -141,17 +141,12 @@ class Banded(Toeplitz):
         """Independent noise in as many bands."""
         return replace(self, coefficients=(1.0,) + (0.0,) * (self.bands - 1))
 
-    def check_participation(self, planned: Participation, sampling: str) -> None:
-        """Refuse more bands than a cycle has steps, if sampling amplifies."""
+    def fitted(self, planned: Participation, sampling: str) -> Self:
+        """Return the noise with coefficients, optimised unless they are given; refuse more bands than an amplifying cycle has."""
         if planned.rate < 1 and self.bands > planned.separation:
             allowed = f"at most the cycle of {sampling}, {planned.separation} steps"
             fix = "An example's releases must not overlap. Choose a longer cycle or fewer bands."
             raise InvalidArgumentError("noise.bands", self.bands, allowed, fix)
-
-    def fit(self, planned: Participation | None, sampling: str) -> Self:
-        """Return the noise with coefficients, optimised unless they are given."""
-        super().fit(planned, sampling)
-        assert planned is not None
         if self.coefficients is not None:
             return self.check_strategy(planned.steps)
         apart = planned.rate < 1 or planned.separation >= self.bands  # the sensitivity then is that of one participation
@@ -218,17 +213,12 @@ class BufferedToeplitz(Toeplitz):
         """C; with unknown buffers, the identity."""
         return Buffers(self.decays or (), self.scales or ())
 
-    def check_participation(self, planned: Participation, sampling: str) -> None:
-        """Refuse sampling that amplifies: C has no bands, so an example's releases overlap."""
-        if planned.rate < 1:
+    def fitted(self, planned: Participation, sampling: str) -> Self:
+        """Return the noise with decays and scales, optimised unless they are given; refuse sampling that amplifies."""
+        if planned.rate < 1:  # C has no bands, so an example's releases overlap
             allowed = "privet.sampling.FixedOrder(batch_size) with noise.BufferedToeplitz"
             fix = "No amplification is known for it; noise.Banded has some with CyclicPoisson."
             raise InvalidArgumentError("sampling", sampling, allowed, fix)
-
-    def fit(self, planned: Participation | None, sampling: str) -> Self:
-        """Return the noise with decays and scales, optimised unless they are given."""
-        super().fit(planned, sampling)
-        assert planned is not None
         if self.decays is not None:
             return self.check_strategy(planned.steps)
         sgd = planned.steps, self.momentum, self.learning_rate

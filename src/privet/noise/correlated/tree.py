@@ -21,15 +21,6 @@ from privet.noise.past import Draw, PastNoise, Piece, cells_log2
 from privet.schedules import Factors
 
 
-def levels(steps: int) -> int:
-    """Return the largest number of nodes that contain one step: ⌊log₂ n⌋ + 1, for n steps.
-
-    >>> [levels(steps) for steps in (1, 2, 3, 4, 1000)]
-    [1, 2, 2, 3, 10]
-    """
-    return steps.bit_length()
-
-
 def node_variance(level: int) -> float:
     """Return 2ˡ/(2ˡ⁺¹ − 1): the variance of a node's best estimate from noisy sums, and the weight of its own noise in it."""
     return 2.0**level / (2.0 ** (level + 1) - 1)
@@ -101,21 +92,16 @@ class Tree(Correlated):
     multiplier: float | None = None
     epoch: int | None = None
 
-    def check_participation(self, planned: Participation, sampling: str) -> None:
-        """Refuse sampling in which an example may take part several times before the tree ends."""
+    def fitted(self, planned: Participation, sampling: str) -> Self:
+        """Return the noise with the length of an epoch; refuse sampling in which an example may take part twice in one."""
         if planned.epoch is None or planned.rate < 1:
             allowed = "privet.sampling.BallsInBins, FixedOrder or Shuffle with noise.Tree"
             raise InvalidArgumentError("sampling", sampling, allowed, "An example must take part once per tree.")
-
-    def fit(self, planned: Participation | None, sampling: str) -> Self:
-        """Return the noise with the length of an epoch."""
-        super().fit(planned, sampling)
-        assert planned is not None
         return self if self.epoch == planned.epoch else replace(self, epoch=planned.epoch)
 
     def gain(self, planned: Participation) -> float:
-        """Return the root of the number of levels of a tree."""
-        return math.sqrt(levels(min(self._length, planned.steps)))
+        """Return the root of the largest number of nodes that contain one step: ⌊log₂ n⌋ + 1, for n steps."""
+        return math.sqrt(min(self._length, planned.steps).bit_length())
 
     def event(self, planned: Participation, taken: Participation) -> Event:
         """Return the event: one Gaussian release for every epoch that has begun."""
@@ -169,7 +155,7 @@ class PastTree(PastNoise):
     """
 
     def __init__(self, epoch: int, steps: int) -> None:
-        self._epoch, self._levels = epoch, levels(min(epoch, steps))
+        self._epoch, self._levels = epoch, min(epoch, steps).bit_length()
         # A node's noise is at most that of its own and of both children, with their weights.
         super().__init__(cells_log2(1.0 + self._levels))
         self._nodes: list[Tensor] = []
