@@ -56,10 +56,8 @@ def check_run_directory(out: Path, verb: str) -> None:
     try:
         check_empty(out, "--out")
     except LedgerError:
-        raise InvalidArgumentError(
-            "--out", str(out), "a new or empty directory",
-            f"It holds a run: resume it with privet {verb} --resume {out}, or choose another directory.",
-        ) from None  # fmt: skip
+        fix = f"It holds a run: resume it with privet {verb} --resume {out}, or choose another directory."
+        raise InvalidArgumentError("--out", str(out), "a new or empty directory", fix) from None
     nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise InvalidArgumentError("--out", str(out), "a directory that can be created", f"Nothing can be written to {nearest}.")

@@ -202,26 +202,23 @@ def _check_population(plan: Plan, model: nn.Module, population: Population) -> N
     if not isinstance(plan, Plan):
         raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
     if (plan.examples, str(plan.unit)) != (population.clients, str(population.privacy_unit)):
-        raise InvalidArgumentError(
-            "population", f"of {population.clients} clients of {str(population.privacy_unit)!r}",
-            f"of the plan's size and unit, {plan.examples} of {str(plan.unit)!r}", "Create the plan for this population.",
-        )  # fmt: skip
+        found = f"of {population.clients} clients of {str(population.privacy_unit)!r}"
+        allowed = f"of the plan's size and unit, {plan.examples} of {str(plan.unit)!r}"
+        fix = "Create the plan for this population."
+        raise InvalidArgumentError("population", found, allowed, fix)
     needs: dict[str, Any] = {name: getattr(plan, name) for name in ("momentum", "embeddings", "holdout", "class_counts")}
     if isinstance(plan.clipping, GEP | Projected):
         needs["clipping"] = plan.clipping
     for name, part in needs.items():
         if part is not None:
-            raise InvalidArgumentError(
-                f"plan.{name}", part, "left out of federated learning",
-                "It needs more of single examples than clients send. For momentum, use the server's optimizer.",
-            )  # fmt: skip
+            fix = "It needs more of single examples than clients send. For momentum, use the server's optimizer."
+            raise InvalidArgumentError(f"plan.{name}", part, "left out of federated learning", fix)
     parameters: dict[str, Tensor] = {**trainable(model)}
     own, shapes = {name: each.shape for name, each in parameters.items()}, getattr(population, "shapes", None)
     if shapes is not None and shapes != own:
-        raise InvalidArgumentError(
-            "population", f"of clients that train {sorted(shapes)}",
-            f"of clients that train the model's parameters, {sorted(own)}", "Both need the same names and shapes.",
-        )  # fmt: skip
+        allowed = f"of clients that train the model's parameters, {sorted(own)}"
+        fix = "Both need the same names and shapes."
+        raise InvalidArgumentError("population", f"of clients that train {sorted(shapes)}", allowed, fix)
 
 
 def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
@@ -231,8 +228,7 @@ def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
         raise InvalidArgumentError("population.gather", type(found).__name__, "a function that returns a ClippedSum")
     shapes, due = ({name: tensor.shape for name, tensor in each.tensors.items()} for each in (found, expected))
     if shapes != due or found.sensitivity > expected.sensitivity or found.noise_scales != expected.noise_scales:
-        raise InvalidArgumentError(
-            "population.gather", "a function that returns another sum", "one that returns the sum of this round",
-            "Build it from contribution() or sum_messages().",
-        )  # fmt: skip
+        allowed = "one that returns the sum of this round"
+        fix = "Build it from contribution() or sum_messages()."
+        raise InvalidArgumentError("population.gather", "a function that returns another sum", allowed, fix)
     return ClippedSum(found.tensors, expected.sensitivity, expected.norms, None, expected.noise_scales, expected.support)

@@ -217,10 +217,10 @@ class Simulation:
     def _mean_loss(self, call: Callable[..., Any], batch: Any, weights: Tensor) -> Tensor:
         losses = self._loss_fn(call, batch)
         if losses.shape != weights.shape:
-            raise InvalidArgumentError(
-                "loss_fn", f"one that returns a tensor of shape {tuple(losses.shape)}",
-                f"one that returns one loss per example, here {tuple(weights.shape)}", 'Use reduction="none".',
-            )  # fmt: skip
+            found = f"one that returns a tensor of shape {tuple(losses.shape)}"
+            allowed = f"one that returns one loss per example, here {tuple(weights.shape)}"
+            fix = 'Use reduction="none".'
+            raise InvalidArgumentError("loss_fn", found, allowed, fix)
         return (losses * weights).sum() / weights.sum().clamp(min=1)
 
     def _transformed(
@@ -273,10 +273,9 @@ class Simulation:
             ) from None  # fmt: skip
         held = _unpack(first.to(self.device))
         if held is None:
-            raise InvalidArgumentError(
-                "clients", "with other values than tensors of one entry per example", "clients made of such tensors",
-                "Encode text and numbers as tensors whose first dimension is that of the client's examples.",
-            )  # fmt: skip
+            allowed = "clients made of such tensors"
+            fix = "Encode text and numbers as tensors whose first dimension is that of the client's examples."
+            raise InvalidArgumentError("clients", "with other values than tensors of one entry per example", allowed, fix)
         mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=self.device)
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
         with preserve_generators():
@@ -288,10 +287,9 @@ class Simulation:
             except (InvalidArgumentError, UnsupportedModelError):
                 raise
             except Exception as error:
-                raise InvalidArgumentError(
-                    "loss_fn", self._loss_fn, "a function that works on made-up examples of zeros and random numbers",
-                    f"It raised {type(error).__name__}: {error}",
-                ) from error  # fmt: skip
+                allowed = "a function that works on made-up examples of zeros and random numbers"
+                fix = f"It raised {type(error).__name__}: {error}"
+                raise InvalidArgumentError("loss_fn", self._loss_fn, allowed, fix) from error
             assert expected is not None
             assert again is not None
             if not _is_close(expected, again):

@@ -121,10 +121,9 @@ def join_rows(rows: Sequence[Any]) -> Any:
     Tensors with a first dimension of 1 are concatenated along it. Others, such as a table that collate adds, must be equal.
     """
     if len({signature(row) for row in rows}) != 1:
-        raise InvalidArgumentError(
-            "dataset", "examples of several shapes", "examples of one shape where they are joined to a batch",
-            "Pad them: collate=privet.collate.Padded(multiple=16).",
-        )  # fmt: skip
+        allowed = "examples of one shape where they are joined to a batch"
+        fix = "Pad them: collate=privet.collate.Padded(multiple=16)."
+        raise InvalidArgumentError("dataset", "examples of several shapes", allowed, fix)
 
     def joined(first: Any, *others: Any) -> Any:
         if not isinstance(first, Tensor):  # the same in all, by the signature
@@ -133,10 +132,9 @@ def join_rows(rows: Sequence[Any]) -> Any:
             return torch.cat([first, *others])
         if all(one is first or bool(((one == first) | ((one != one) & (first != first))).all()) for one in others):
             return first
-        raise InvalidArgumentError(
-            "collate", "a function that returns different tensors without a batch dimension",
-            "one whose tensors start with a batch dimension, or are the same for every example",
-        )  # fmt: skip
+        found = "a function that returns different tensors without a batch dimension"
+        allowed = "one whose tensors start with a batch dimension, or are the same for every example"
+        raise InvalidArgumentError("collate", found, allowed)
 
     return pytree.tree_map(joined, *rows)
 

@@ -236,10 +236,10 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
         )
     inputs = _make_images(dataset, max(_IMAGES, rule.anchors)) if rule.public == DEAD_LEAVES else _load(rule, dataset)
     if inputs.shape[1:] != dataset.input_shape:
-        raise InvalidArgumentError(
-            "clipping.public", f"{rule.public!r} of shape {tuple(inputs.shape[1:])}", f"of shape {dataset.input_shape}",
-            "Public examples must look like the private ones to the model.",
-        )  # fmt: skip
+        found = f"{rule.public!r} of shape {tuple(inputs.shape[1:])}"
+        allowed = f"of shape {dataset.input_shape}"
+        fix = "Public examples must look like the private ones to the model."
+        raise InvalidArgumentError("clipping.public", found, allowed, fix)
     labels = torch.randint(dataset.classes, (len(inputs),), generator=torch.Generator().manual_seed(0), device="cpu")
     return TensorDataset(inputs, labels)
 
@@ -249,10 +249,8 @@ def _load(rule: GEP, dataset: DataSet) -> Tensor:
     found = data.load(rule.public, classes=dataset.classes) if path else data.load(rule.public)
     # A copy of a file elsewhere is not noticed: to compare the contents would make an error depend on them.
     if found.name == dataset.name and (not path or found.provenance == dataset.provenance):
-        raise InvalidArgumentError(
-            "clipping.public", rule.public, "other data than those that are trained on",
-            "What gradients of private examples span is private, too.",
-        )  # fmt: skip
+        fix = "What gradients of private examples span is private, too."
+        raise InvalidArgumentError("clipping.public", rule.public, "other data than those that are trained on", fix)
     return found.train.tensors[0]
 
 

@@ -56,10 +56,8 @@ class FederatedSetup(Setup):
 
     def _check_users(self, dataset: DataSet) -> None:
         if dataset.users is None:
-            raise InvalidArgumentError(
-                "data", self.data, "data with users, who are the clients",
-                'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.',
-            )  # fmt: skip
+            fix = 'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.'
+            raise InvalidArgumentError("data", self.data, "data with users, who are the clients", fix)
         super()._check_users(dataset)
 
     def checkpoint_every(self, plan: Plan) -> int:

@@ -30,10 +30,8 @@ def check_queries(plan: Plan, held_out: int) -> None:
     """Refuse a plan whose query on held-out entries does not fit the number of entries that a run holds out."""
     planned = 0 if plan.holdout is None else plan.holdout.examples
     if planned != held_out:
-        raise InvalidArgumentError(
-            "plan.holdout", planned, f"for the {held_out} entries that the run holds out",
-            "Give --holdout together with --evaluation-epsilon, or a plan with a holdout of that size.",
-        )  # fmt: skip
+        fix = "Give --holdout together with --evaluation-epsilon, or a plan with a holdout of that size."
+        raise InvalidArgumentError("plan.holdout", planned, f"for the {held_out} entries that the run holds out", fix)
 
 
 def release_estimate(

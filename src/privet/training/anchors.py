@@ -37,10 +37,9 @@ class Anchors:
             )
         self._number, self._words = check_map_style(parts.public), words
         if self._number < rule.anchors:
-            raise InvalidArgumentError(
-                "public", f"{self._number} examples", f"at least the {rule.anchors} anchors of the plan",
-                "Use more public examples, or lower `anchors` in clipping.GEP.",
-            )  # fmt: skip
+            allowed = f"at least the {rule.anchors} anchors of the plan"
+            fix = "Use more public examples, or lower `anchors` in clipping.GEP."
+            raise InvalidArgumentError("public", f"{self._number} examples", allowed, fix)
         self._rows = ExampleReader(parts.public, parts.collate)
         seeds = make_seed_source(words)
         self._engine = Engine(parts.model, parts.loss_fn, parameters, physical_batch_size=size, seeds=seeds)
@@ -91,7 +90,7 @@ class Anchors:
         except PrivetError:
             raise
         except Exception as error:
-            raise InvalidArgumentError(
-                "public", f"with a first example for which the loss raises {type(error).__name__}: {error}",
-                "a data set whose items are like those of the training data", "Labels may be arbitrary.",
-            ) from error  # fmt: skip
+            found = f"with a first example for which the loss raises {type(error).__name__}: {error}"
+            allowed = "a data set whose items are like those of the training data"
+            fix = "Labels may be arbitrary."
+            raise InvalidArgumentError("public", found, allowed, fix) from error

@@ -119,10 +119,8 @@ class Callback:
 def _check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     found = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
     if not all(isinstance(one, Callback) for one in found):
-        raise InvalidArgumentError(
-            "callbacks", callbacks, "a list of privet.Callback objects",
-            "Derive your class from privet.Callback and pass an instance of it in a list.",
-        )  # fmt: skip
+        fix = "Derive your class from privet.Callback and pass an instance of it in a list."
+        raise InvalidArgumentError("callbacks", callbacks, "a list of privet.Callback objects", fix)
     return found
 
 

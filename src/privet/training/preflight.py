@@ -179,11 +179,12 @@ class Preflight:
             kept = common_objects(groups)
             for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
                 if (why := find_unsendable(made)) is not None:
-                    raise InvalidArgumentError(
-                        "workers", self.workers, "0 for examples that cannot be pickled and unpickled, and so not be sent",
+                    allowed = "0 for examples that cannot be pickled and unpickled, and so not be sent"
+                    fix = (
                         f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
-                        "file, or pass reading=privet.Reading(workers=0).",
-                    )  # fmt: skip
+                        "file, or pass reading=privet.Reading(workers=0)."
+                    )
+                    raise InvalidArgumentError("workers", self.workers, allowed, fix)
 
 
 def _make_items(item: Any, *, public: bool = False) -> list[list[Any]]:

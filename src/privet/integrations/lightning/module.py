@@ -164,16 +164,15 @@ class Hooks(pl.Callback):
     def check(trainer: pl.Trainer, earlier: Training | None) -> None:
         """Refuse a fit without these hooks, and a second one under the same `set_privacy`, which nobody accounts for."""
         if not any(isinstance(callback, Hooks) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            raise InvalidArgumentError(
-                "configure_callbacks", "an override", "one that adds to super().configure_callbacks()",
-                "Its callback checks the Trainer and keeps the state of the run in checkpoints.",
-            )  # fmt: skip
+            allowed = "one that adds to super().configure_callbacks()"
+            fix = "Its callback checks the Trainer and keeps the state of the run in checkpoints."
+            raise InvalidArgumentError("configure_callbacks", "an override", allowed, fix)
         if earlier is not None and earlier.steps_spent and trainer.ckpt_path is None:
-            raise InvalidArgumentError(
-                "fit", "the second one of this module", "one fit for each set_privacy",
+            fix = (
                 "It would start from what the first one released, and its ε would not be that of both. Call set_privacy again "
-                "for a second run; privet.Budget adds up what runs spend.",
-            )  # fmt: skip
+                "for a second run; privet.Budget adds up what runs spend."
+            )
+            raise InvalidArgumentError("fit", "the second one of this module", "one fit for each set_privacy", fix)
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Check optimizers, schedulers and loader, before a batch is read."""

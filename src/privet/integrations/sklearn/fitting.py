@@ -286,10 +286,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
                 raise InvalidArgumentError("feature_bounds", self.feature_bounds, "left out with a schema", "It has the bounds.")
             schema = Schema.of(self.schema)
             if schema.user_column is not None:
-                raise InvalidArgumentError(
-                    "schema", schema.user_column, "without a column of users",
-                    "Here, one row is one unit of privacy; train users with `privet train`.",
-                )  # fmt: skip
+                fix = "Here, one row is one unit of privacy; train users with `privet train`."
+                raise InvalidArgumentError("schema", schema.user_column, "without a column of users", fix)
             self._target(values, schema)
             return schema
         bounds = self.feature_bounds

@@ -39,11 +39,12 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
         labels = batch.get("labels") if isinstance(batch, dict) else None
         if not isinstance(labels, Tensor) or labels.is_floating_point():
             found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-            raise InvalidArgumentError(
-                "loss_fn", f"left out for labels of type {found}", "given for this data set",
+            allowed = "given for this data set"
+            fix = (
                 "The default needs items with 'labels' that are whole numbers; for other tasks, such as regression, pass a "
-                "function (model, batch) → one loss per example.",
-            )  # fmt: skip
+                "function (model, batch) → one loss per example."
+            )
+            raise InvalidArgumentError("loss_fn", f"left out for labels of type {found}", allowed, fix)
         logits = _logits(model(**_inputs(model, batch))).float()
         if shifted:
             # Prompt tuning puts positions in front, which have no labels; the last of them predicts the first token.

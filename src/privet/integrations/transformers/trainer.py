@@ -315,11 +315,11 @@ class PrivateTrainerMixin:
             arguments.check_arguments(args, self.refused)
             arguments.apply_plan(copy.copy(args), self.plan)
         if given.get("compute_loss_func") is not None:
-            raise InvalidArgumentError(
-                "compute_loss_func", "given", "left out",
+            fix = (
                 "It sees a whole batch, and num_items_in_batch counts the labels of all of it. Pass loss_fn, which returns one "
-                "loss per example.",
-            )  # fmt: skip
+                "loss per example."
+            )
+            raise InvalidArgumentError("compute_loss_func", "given", "left out", fix)
         self._private = [given.get("train_dataset")]
         if self._private[0] is not None:
             check_map_style(self._private[0])
@@ -335,10 +335,8 @@ class PrivateTrainerMixin:
     def _check_public(self, eval_dataset: Any, name: str = "eval_dataset") -> None:
         for each in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
             if each is not None and any(each is private for private in self._private):
-                raise InvalidArgumentError(
-                    name, "the training set", "public data, or held-out data",
-                    "Results on the training set would be logged without noise.",
-                )  # fmt: skip
+                fix = "Results on the training set would be logged without noise."
+                raise InvalidArgumentError(name, "the training set", "public data, or held-out data", fix)
 
 
 class PrivateTrainer(PrivateTrainerMixin, Trainer):
