@@ -231,12 +231,9 @@ class Padded:
         if self.fields is None:
             return [field for field in parts if sequence(field)]
         if missing := [field for field in self.fields if not sequence(field)]:
-            raise InvalidArgumentError(
-                "fields",
-                missing[0],
-                f"a tensor with dimension {self.dimension} in every item",
-                "Do not count the batch dimension.",
-            )
+            allowed = f"a tensor with dimension {self.dimension} in every item"
+            fix = "Do not count the batch dimension."
+            raise InvalidArgumentError("fields", missing[0], allowed, fix)
         return list(self.fields)
 
     def _pad(self, tensor: Tensor, field: Any) -> Tensor:

@@ -305,14 +305,12 @@ class Simulation:
                 is_random = not same and not _is_close(found, self._together(parameters, made_up, 1))
             except Exception as error:
                 if vectorise:
-                    raise InvalidArgumentError(
-                        "vectorise", True, "False for this model", f"torch.func.vmap raised {type(error).__name__}: {error}"
-                    ) from error
+                    fix = f"torch.func.vmap raised {type(error).__name__}: {error}"
+                    raise InvalidArgumentError("vectorise", True, "False for this model", fix) from error
                 return False
         if vectorise and not (same or is_random):
-            raise InvalidArgumentError(
-                "vectorise", True, "False for this model", "Clients that are trained together have other updates than one by one."
-            )
+            fix = "Clients that are trained together have other updates than one by one."
+            raise InvalidArgumentError("vectorise", True, "False for this model", fix)
         return same or vectorise is True
 
 

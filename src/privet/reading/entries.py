@@ -115,7 +115,6 @@ def _to_positions(subset: Subset[Any]) -> Positions:
         return index
     length = len(subset.dataset)
     if not (-length <= index.min() and index.max() < length):
-        raise InvalidArgumentError(
-            "dataset", f"a Subset with an index outside a data set of {length}", f"one with indices in [{-length}, {length - 1}]"
-        )
+        allowed = f"one with indices in [{-length}, {length - 1}]"
+        raise InvalidArgumentError("dataset", f"a Subset with an index outside a data set of {length}", allowed)
     return np.where(index < 0, index + length, index)

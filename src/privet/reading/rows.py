@@ -39,9 +39,8 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
 
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         if isinstance(dataset, BatchDataset) and collate is not None:
-            raise InvalidArgumentError(
-                "collate", collate, f"None for {type(dataset).__name__}", "Pass it to the data set instead."
-            )
+            fix = "Pass it to the data set instead."
+            raise InvalidArgumentError("collate", collate, f"None for {type(dataset).__name__}", fix)
         # Loops shuffle lists between epochs, which would give an entry to another person within a run.
         self.dataset: Any = tuple(dataset) if type(dataset) is list else dataset
         self.collate = collate

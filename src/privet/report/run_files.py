@@ -101,9 +101,8 @@ def read(directory: Path) -> Run:
     """Read a run directory with `plan.json` and any of the other files; a damaged file is named."""
     plan = _load(directory / "plan.json", _mapping)
     if plan is None:
-        raise InvalidArgumentError(
-            "directory", str(directory), "a run directory, which contains plan.json", "Give a directory that privet train wrote."
-        )
+        fix = "Give a directory that privet train wrote."
+        raise InvalidArgumentError("directory", str(directory), "a run directory, which contains plan.json", fix)
     measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
     run = Run(
         directory=directory, plan=plan, guarantee=_load(directory / "guarantee.json", _guarantee), measurements=measurements,
@@ -136,9 +135,8 @@ def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = 
     try:
         return parse(decode(read_text(path)))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            "the file", str(path), "unchanged since training", f"It cannot be read ({error}); restore or remove it."
-        ) from None
+        fix = f"It cannot be read ({error}); restore or remove it."
+        raise InvalidArgumentError("the file", str(path), "unchanged since training", fix) from None
 
 
 def _json_lines(text: str) -> list[Any]:

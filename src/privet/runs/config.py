@@ -120,9 +120,8 @@ class Setup:
             missing, given = ("views", "augment") if self.views is None else ("augment", "views")
             raise InvalidArgumentError(missing, None, f"given with {given}", f"Set both or neither of {missing} and {given}.")
         if self.user_cap is not None and self.group_size is not None:
-            raise InvalidArgumentError(
-                "group_size", self.group_size, "left out with user_cap", "The unit is either a user or a group."
-            )
+            fix = "The unit is either a user or a group."
+            raise InvalidArgumentError("group_size", self.group_size, "left out with user_cap", fix)
 
     def load_data(self, schema: Schema | None = None) -> DataSet:
         """Return the data set, after fetching it if necessary; a plan's schema takes the place of the file."""
@@ -164,9 +163,8 @@ class Setup:
     def load_public(self, plan: Plan, dataset: DataSet) -> TensorDataset | None:
         """Return the public examples that the plan's clipping rule names, or None for a rule without any."""
         if isinstance(plan.clipping, GEP) and (self.user_cap is not None or self.group_size is not None):
-            raise InvalidArgumentError(
-                "clipping", "GEP", "another rule for users or groups", "Public examples are not divided into users or groups."
-            )
+            fix = "Public examples are not divided into users or groups."
+            raise InvalidArgumentError("clipping", "GEP", "another rule for users or groups", fix)
         return load_public(plan.clipping, dataset)
 
     def checkpoint_every(self, plan: Plan) -> int:
@@ -194,9 +192,8 @@ class Setup:
         """Return the network with initial parameters drawn from the seed."""
         check_task(self.model, self.task(dataset).name)
         if not dataset.train.tensors[0].is_floating_point():
-            raise InvalidArgumentError(
-                "data", self.data, "a data set with numeric inputs", "For text, use a recipe: privet reproduce --list."
-            )
+            fix = "For text, use a recipe: privet reproduce --list."
+            raise InvalidArgumentError("data", self.data, "a data set with numeric inputs", fix)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return self.architecture(dataset).build().to(self.device)
@@ -231,9 +228,8 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
     if not isinstance(rule, GEP):
         return None
     if dataset.classes is None:
-        raise InvalidArgumentError(
-            "clipping", "GEP", "another rule for a regression by name", "In Python, pass public=... to privet.Training."
-        )
+        fix = "In Python, pass public=... to privet.Training."
+        raise InvalidArgumentError("clipping", "GEP", "another rule for a regression by name", fix)
     inputs = _make_images(dataset, max(_IMAGES, rule.anchors)) if rule.public == DEAD_LEAVES else _load(rule, dataset)
     if inputs.shape[1:] != dataset.input_shape:
         found = f"{rule.public!r} of shape {tuple(inputs.shape[1:])}"

@@ -49,9 +49,8 @@ def describe_data(dataset: DataSet, threshold: float) -> tuple[int, int, ConvexL
     if not dataset.train.tensors[0].is_floating_point():
         raise InvalidArgumentError("data", dataset.name, "a data set with numeric inputs")
     if dataset.users is not None:
-        raise InvalidArgumentError(
-            "data", dataset.name, "without users", "Here one example is the unit of privacy; for users: privet train."
-        )
+        fix = "Here one example is the unit of privacy; for users: privet train."
+        raise InvalidArgumentError("data", dataset.name, "without users", fix)
     priors = () if dataset.schema is None else dataset.schema.priors
     if dataset.classes is None:
         loss: ConvexLoss = Huber(threshold)

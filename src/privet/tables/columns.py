@@ -238,9 +238,8 @@ class Date(Bounded):
                     raise InvalidArgumentError(name, getattr(self, name), allowed)
                 object.__setattr__(self, name, str(day))
         if (self.missing not in _WORDS and self.missing > self.upper) or self.upper == self.lower:
-            raise InvalidArgumentError(
-                "upper", self.upper, f"a day after lower = {self.lower}, and not before missing = {self.missing}"
-            )
+            allowed = f"a day after lower = {self.lower}, and not before missing = {self.missing}"
+            raise InvalidArgumentError("upper", self.upper, allowed)
         choice("outside", self.outside, ("clip", "missing"))
         if not isinstance(self.format, str) or not all(map(self._restores, (self.lower, self.upper))):
             fix = "Such as %Y for the year, %m for the month, and %d for the day."

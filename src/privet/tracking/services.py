@@ -223,9 +223,8 @@ class MLflow(Sink):
 
 def _check_installed(sink: str, package: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:
-        raise InvalidArgumentError(
-            "sink", sink, f"one whose library is installed ({package} is not)", f"Install it: pip install 'privet[{extra}]'."
-        )
+        fix = f"Install it: pip install 'privet[{extra}]'."
+        raise InvalidArgumentError("sink", sink, f"one whose library is installed ({package} is not)", fix)
 
 
 Make = Callable[[str, Path, Mapping[str, Any]], Sink]

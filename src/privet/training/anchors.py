@@ -32,9 +32,8 @@ class Anchors:
 
     def __init__(self, rule: GEP, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> None:
         if parts.public is parts.dataset:
-            raise InvalidArgumentError(
-                "public", "the training data", "other data", "What gradients of private examples span is private, too."
-            )
+            fix = "What gradients of private examples span is private, too."
+            raise InvalidArgumentError("public", "the training data", "other data", fix)
         self._number, self._words = check_map_style(parts.public), words
         if self._number < rule.anchors:
             allowed = f"at least the {rule.anchors} anchors of the plan"
@@ -56,9 +55,8 @@ class Anchors:
                 )
             return None
         if public is None:
-            raise InvalidArgumentError(
-                "public", None, "a data set of public examples, for clipping.GEP", f"The plan names them: {rule.public!r}."
-            )
+            fix = f"The plan names them: {rule.public!r}."
+            raise InvalidArgumentError("public", None, "a data set of public examples, for clipping.GEP", fix)
         return cls(rule, parts, parameters, size, words)
 
     def at(self, rule: Rule, masks: Mapping[str, Tensor] | None, method: str) -> Subspace:

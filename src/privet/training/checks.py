@@ -193,9 +193,8 @@ def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> N
     if not fresh:
         return
     if int(average.n_averaged) > 0:
-        raise InvalidArgumentError(
-            "average", "of earlier steps", "new", "Parameters of earlier steps would carry their data into this run."
-        )
+        fix = "Parameters of earlier steps would carry their data into this run."
+        raise InvalidArgumentError("average", "of earlier steps", "new", fix)
     for name, value in own.items():
         if not torch.equal(value.detach(), averaged[name].detach().to(value)):
             allowed = "made from the model as it is now"

@@ -89,9 +89,8 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
         return
     plan, tables = read_parts(context, FederateOptions)
     if plan is not None:
-        raise InvalidArgumentError(
-            "--config", "a plan", "a file of options of privet federate", "Parts of a plan can be tables, such as clipping."
-        )
+        fix = "Parts of a plan can be tables, such as clipping."
+        raise InvalidArgumentError("--config", "a plan", "a file of options of privet federate", fix)
     example = "--data FILE --schema SCHEMA --epsilon 4"
     data = check_before(given, "federate", example, noise_known="noise" in tables)
     dataset = load_dataset(given)

@@ -69,9 +69,8 @@ def plan(_: typer.Context, given: PlanOptions) -> None:
     Without data: privet plan --examples 50000 --parameters 1000000 --batch-size 1024 --steps 2000
     """
     if given.data is None and None in (given.examples, given.parameters):
-        raise InvalidArgumentError(
-            "--data", None, "given, or else --examples and --parameters", "Try: privet plan --data digits."
-        )
+        fix = "Try: privet plan --data digits."
+        raise InvalidArgumentError("--data", None, "given, or else --examples and --parameters", fix)
     goals: Sequence[float | None] = given.epsilon or (_EPSILONS if given.noise_multiplier is None else (None,))
     if given.examples is not None and given.parameters is not None:
         number = count("examples", given.examples, minimum=2)

@@ -103,9 +103,8 @@ def apply_plan(args: Any, plan: Plan) -> None:
     kind = type(args).__name__
     steps, batch_size = plan.total_steps, plan.sampling.expected_batch_size(plan.examples)
     if args.max_steps > 0 and args.max_steps != steps:
-        raise InvalidArgumentError(
-            f"{kind}.max_steps", args.max_steps, f"the plan's number of steps, {steps}", "Leave it out: it follows from the plan."
-        )
+        fix = "Leave it out: it follows from the plan."
+        raise InvalidArgumentError(f"{kind}.max_steps", args.max_steps, f"the plan's number of steps, {steps}", fix)
     asked, usual = args.num_train_epochs, _default(args, "num_train_epochs")
     if args.max_steps <= 0 and (asked != usual or type(asked) is not type(usual)):  # 3 is asked for; 3.0 is the default
         meant = _steps_in(plan, asked)
