@@ -176,10 +176,9 @@ def evaluate_regression(
     found, expected = [], []
     for outputs, targets in iterate_outputs(model, dataset, batch_size, device):
         if outputs.numel() != len(targets) or targets.numel() != len(targets):
-            raise InvalidArgumentError(
-                "the shapes of model(inputs) and of the targets", (tuple(outputs.shape), tuple(targets.shape)),
-                f"({len(targets)},) or ({len(targets)}, 1): one number per example", "Wrap the model.",
-            )  # fmt: skip
+            name, shapes = "the shapes of model(inputs) and of the targets", (tuple(outputs.shape), tuple(targets.shape))
+            allowed = f"({len(targets)},) or ({len(targets)}, 1): one number per example"
+            raise InvalidArgumentError(name, shapes, allowed, "Wrap the model.")
         found.append(outputs.double().flatten().numpy())
         expected.append(targets.double().flatten().numpy())
     truth = np.concatenate(expected)

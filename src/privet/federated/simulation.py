@@ -267,10 +267,9 @@ class Simulation:
         except (InvalidArgumentError, UnsupportedModelError):
             raise
         except Exception as error:
-            raise InvalidArgumentError(
-                "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
-                "Read one entry of the data set yourself to see the error.",
-            ) from None  # fmt: skip
+            given = f"such that reading the first raises {type(error).__name__}"
+            fix = "Read one entry of the data set yourself to see the error."
+            raise InvalidArgumentError("clients", given, "clients that can be read", fix) from None
         held = _unpack(first.to(self.device))
         if held is None:
             allowed = "clients made of such tensors"
@@ -293,10 +292,9 @@ class Simulation:
             assert expected is not None
             assert again is not None
             if not _is_close(expected, again):
-                raise InvalidArgumentError(
-                    "clients", "such that a made-up client's update depends on those before it", "independent updates",
-                    "The model or the loss keeps something from one client to the next, or has a random generator of its own.",
-                )  # fmt: skip
+                given = "such that a made-up client's update depends on those before it"
+                fix = "The model or the loss keeps something from one client to the next, or has a random generator of its own."
+                raise InvalidArgumentError("clients", given, "independent updates", fix)
             if vectorise is False:
                 return False
             try:

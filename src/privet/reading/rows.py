@@ -187,7 +187,6 @@ class TensorTable:
 
 
 def _gather(tensors: Sequence[Tensor], place: Tensor, row: Tensor) -> Tensor:
-    """Return rows of the tensors at these places."""
     found = tensors[0].new_empty(len(row), *tensors[0].shape[1:])
     for one in place.unique().tolist():
         here = place == one

@@ -125,8 +125,7 @@ class Setup:
 
     def load_data(self, schema: Schema | None = None) -> DataSet:
         """Return the data set, after fetching it if necessary; a plan's schema takes the place of the file."""
-        options = {name: getattr(self, name) for name in ("folder", "classes", "test", "user_column")}
-        return scale_targets(load_for_run(self.data, schema=schema or self.schema, **options))
+        return load_data(self, schema)
 
     def _check_users(self, dataset: DataSet) -> None:
         if (dataset.users is None) != (self.user_cap is None):
@@ -216,6 +215,12 @@ class Setup:
     def build_average(self, model: nn.Module) -> AveragedModel | None:
         """Return the average of the model's parameters, or None."""
         return None if self.average is None else AVERAGES[self.average](model)
+
+
+def load_data(described: Any, schema: Schema | None = None) -> DataSet:
+    """Return the data that settings or options describe, with scaled targets; `schema` takes the place of the file's."""
+    options = {name: getattr(described, name, None) for name in ("folder", "target", "classes", "test", "user_column")}
+    return scale_targets(load_for_run(described.data, schema=schema or described.schema, **options))
 
 
 def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
 
 import numpy as np
@@ -229,10 +229,8 @@ def _whole(numbers: NDArray[np.float64]) -> bool:
 def _ordered(distinct: set[str]) -> tuple[str, ...]:
     """Return values by their number, if all have one, else by the alphabet; of two spellings of a number, the first."""
     by_number = {to_number(cell): cell for cell in sorted(distinct, reverse=True)}
-    if None in by_number:
-        return tuple(sorted(distinct))
-    key: Callable[[int | float | None], float] = lambda number: number or 0.0  # noqa: E731
-    return tuple(by_number[number] for number in sorted(by_number, key=key))
+    numbers = [number for number in by_number if number is not None]
+    return tuple(sorted(distinct)) if len(numbers) < len(by_number) else tuple(map(by_number.__getitem__, sorted(numbers)))
 
 
 def _skewness(numbers: NDArray[np.float64]) -> float:

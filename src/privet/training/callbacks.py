@@ -80,7 +80,6 @@ class Step:
 
 
 def _finite(value: float | None) -> float | None:
-    """Return a finite number as it is, and None for any other value."""
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -126,11 +126,10 @@ class Preflight:
         """Refuse a public batch that has no common first dimension, and a loss for each of several examples."""
         found = tuple(compute_losses(Program(self.model, self.loss_fn, trainable(self.model)), batch).shape)
         if found != (1,):
-            raise InvalidArgumentError(
-                "probe_batch", f"a batch whose tensors have no common first dimension, with losses of shape {found}",
-                "the batch of one example, collate([item]), with losses of shape (1,)",
-                "Several examples can be told apart only where each tensor has one row for each.",
-            )  # fmt: skip
+            given = f"a batch whose tensors have no common first dimension, with losses of shape {found}"
+            allowed = "the batch of one example, collate([item]), with losses of shape (1,)"
+            fix = "Several examples can be told apart only where each tensor has one row for each."
+            raise InvalidArgumentError("probe_batch", given, allowed, fix)
 
     def _collate_made(self, attempts: Sequence[list[Any]]) -> list[list[Examples]]:
         """Return inputs that collate makes of made-up items, for each attempt of which it can."""

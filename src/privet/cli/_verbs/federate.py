@@ -13,10 +13,11 @@ from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, read_parts
 from privet.cli.options import SCHEMES, command, option
 from privet.cli.output import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
-from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
+from privet.cli.running import check_before, make_setup, resume_run, start_run
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.runs.config import load_data
 from privet.runs.federated_run import FederatedSetup
 
 # Optimizer of the server → that of a run, and its momentum.
@@ -93,7 +94,7 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
         raise InvalidArgumentError("--config", "a plan", "a file of options of privet federate", fix)
     example = "--data FILE --schema SCHEMA --epsilon 4"
     data = check_before(given, "federate", example, noise_known="noise" in tables)
-    dataset = load_dataset(given)
+    dataset = load_data(given)
     chosen = Choice(dataset, given.model, given.epsilon, given.delta, _NAMES)
     server = choice("--server-optimizer", chosen.pick("server_optimizer", given.server_optimizer, "momentum"), SERVERS)
     optimizer, momentum = SERVERS[server]

@@ -110,17 +110,6 @@ class PrivateModule(pl.LightningModule):
         if trainer.global_step == trainer.max_steps or trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # type: ignore[attr-defined]
             self.log("epsilon", self.private_training.epsilon(), prog_bar=True)
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add where the run stands in its ledger, with the ε of the steps spent."""
-        if (training := self.private_training) is not None:
-            spent = {"epsilon": training.epsilon(), "delta": training.plan.delta, "steps": training.steps_spent}
-            checkpoint["privet"] = {"training": training.state_dict(), **spent}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what `on_save_checkpoint` added until the training is opened."""
-        if self._privacy is not None:
-            self._privacy.saved = checkpoint.get("privet", {}).get("training")
-
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_privacy": None, "private_training": None}  # a copy is a model, and no training
 
@@ -195,12 +184,15 @@ class Hooks(pl.Callback):
         module._close()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Add where the run stands in its ledger."""
-        self._base.on_save_checkpoint(module, checkpoint)
+        """Add where the run stands in its ledger, with the ε of the steps spent."""
+        if (training := module.private_training) is not None:
+            spent = {"epsilon": training.epsilon(), "delta": training.plan.delta, "steps": training.steps_spent}
+            checkpoint["privet"] = {"training": training.state_dict(), **spent}
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep what `on_save_checkpoint` added."""
-        self._base.on_load_checkpoint(module, checkpoint)
+        """Keep what `on_save_checkpoint` added until the training is opened."""
+        if module._privacy is not None:
+            module._privacy.saved = checkpoint.get("privet", {}).get("training")
 
 
 @dataclass(frozen=True)

@@ -51,12 +51,12 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
             labels = labels[:, max(labels.shape[1] + 1 - logits.shape[1], 0) :]
             logits = logits[:, -labels.shape[1] - 1 : -1]
         if logits.shape[:-1] != labels.shape or logits.shape[-1] == 1:
-            raise InvalidArgumentError(
-                "loss_fn", f"left out for labels of shape {tuple(labels.shape)} and logits of shape {tuple(logits.shape)}",
-                "given for this model",
+            given = f"left out for labels of shape {tuple(labels.shape)} and logits of shape {tuple(logits.shape)}"
+            fix = (
                 "The default needs one label for each prediction among several classes; for other tasks, such as regression, "
-                "several labels at once or speech, pass a function (model, batch) → one loss per example.",
-            )  # fmt: skip
+                "several labels at once or speech, pass a function (model, batch) → one loss per example."
+            )
+            raise InvalidArgumentError("loss_fn", given, "given for this model", fix)
         each = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED)
         rows = labels.shape[0], -1
         return each.reshape(rows).sum(1) / (labels != IGNORED).reshape(rows).sum(1).clamp(min=1)
@@ -91,8 +91,7 @@ def _logits(outputs: Any) -> Tensor:
     """Return the logits of a model's outputs; a user's own model may return a dict."""
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
     if not isinstance(found, Tensor):
-        raise InvalidArgumentError(
-            "loss_fn", f"left out for a model that returns a {type(outputs).__name__} without logits", "given for this model",
-            "The default needs outputs with 'logits'; pass a function (model, batch) → one loss per example.",
-        )  # fmt: skip
+        given = f"left out for a model that returns a {type(outputs).__name__} without logits"
+        fix = "The default needs outputs with 'logits'; pass a function (model, batch) → one loss per example."
+        raise InvalidArgumentError("loss_fn", given, "given for this model", fix)
     return found

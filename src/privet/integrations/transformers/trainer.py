@@ -201,7 +201,8 @@ class PrivateTrainerMixin:
         folder = Path(self.args.output_dir if output_dir is None else output_dir)
         write_privacy(folder, self.training)
         if folder.name == f"checkpoint-{self.state.global_step}" and not self.args.save_only_model:
-            write_state(folder, self.training)
+            state = self.training.state_dict()
+            write_atomically(folder / STATE, lambda path: torch.save(state, path))  # all of it was released
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write the host's model card; its table of evaluations has columns for ε and δ."""
@@ -368,11 +369,6 @@ def write_privacy(folder: Path, training: Training) -> Path:
         "guarantee": guarantee.to_dict(), "plan": training.plan.to_dict(),
     }  # fmt: skip
     return write_text(folder / PRIVACY, json.dumps(content, ensure_ascii=False, indent=2, default=str) + "\n")
-
-
-def write_state(folder: Path, training: Training) -> Path:
-    """Write what a resumed run needs beside the host's model, optimizer and scheduler; all of it was released."""
-    return write_atomically(folder / STATE, lambda path: torch.save(training.state_dict(), path))
 
 
 def read_state(folder: Path) -> dict[str, Any]:
