@@ -20,7 +20,7 @@ from privet.evaluation.held_out import Scores, classification_scores, regression
 from privet.gradients.core.losses import LossFunction
 from privet.models.networks import FOR_TABLES
 from privet.tables import Regression, Schema
-from privet.tables.columns import Bounded
+from privet.tables.bounded import Bounded
 
 # Of the hidden layer of "table", for classes: with 1, its noise hides rare classes (docs/results/defaults.md).
 _SCALE = 0.25

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
+from privet.tables.bounded import SCALES, Date, Number, read_day
 from privet.tables.cells import MISSING_CELLS, parse_numbers, to_number, to_words
-from privet.tables.columns import Boolean, Category, Column, Date, Identifier, Ignore, Number, Text, UserId, read_day
+from privet.tables.columns import Boolean, Category, Column, Identifier, Ignore, Text, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import MOST_CLASSES, Classification, Regression, Target
 from privet.tables.toml import OPEN, write_column, write_key, write_target, write_value
@@ -193,8 +194,7 @@ def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
     if few:
         return Category(distinct), ""
     if numbers is not None:
-        logarithms = np.sign(numbers) * np.log1p(np.abs(numbers))
-        skewed = abs(_skewness(numbers)) > max(_SKEWED, 2 * abs(_skewness(logarithms)))
+        skewed = abs(_skewness(numbers)) > max(_SKEWED, 2 * abs(_skewness(SCALES["log"](numbers))))
         return Number(*_generous(numbers), scale="log" if skewed else "linear"), "very skewed" if skewed else ""
     if words >= _WORDS_OF_A_TEXT:
         return Text(_TEXT_FEATURES), ""
