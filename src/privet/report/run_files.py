@@ -105,13 +105,19 @@ def read(directory: Path) -> Run:
         raise InvalidArgumentError("directory", str(directory), "a run directory, which contains plan.json", fix)
     measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
     run = Run(
-        directory=directory, plan=plan, guarantee=_load(directory / "guarantee.json", _guarantee), measurements=measurements,
-        recorded=recorded, evaluation=_load(directory / "evaluation.json", _evaluation),
+        directory=directory,
+        plan=plan,
+        guarantee=_load(directory / "guarantee.json", _guarantee),
+        measurements=measurements,
+        recorded=recorded,
+        evaluation=_load(directory / "evaluation.json", _evaluation),
         held_out=_load(directory / "holdout.json", HeldOutEstimate.from_dict),
-        setup=_load(directory / "run.json", _mapping) or {}, status=_load(directory / "status.json", _status),
+        setup=_load(directory / "run.json", _mapping) or {},
+        status=_load(directory / "status.json", _status),
         schema=_load(directory / "schema.toml", str, decode=str) or "",
-        communication=_load(directory / "communication.json", _communication) or {}, files=_list_files(directory),
-    )  # fmt: skip
+        communication=_load(directory / "communication.json", _communication) or {},
+        files=_list_files(directory),
+    )
     if not isinstance(run.evaluation, Evaluation) or run.evaluation.class_names:
         return run
     # Earlier versions kept the public names of the classes in the schema or the settings alone.
@@ -185,11 +191,14 @@ def is_known(name: str) -> bool:
 def _measurement(value: Any) -> Measurement:
     squared = _optional(value.get("test_mean_squared_error"))
     return Measurement(
-        int(value["step"]), _optional(value.get("epsilon")), _optional(value.get("test_accuracy")),
-        None if squared is None else math.sqrt(squared), _optional(value.get("communicated")),
-        _optional(value.get("communicated_dense")),
-        {name: float(logged) for name, logged in value.items() if not is_known(name) and logged is not None},
-    )  # fmt: skip
+        step=int(value["step"]),
+        epsilon=_optional(value.get("epsilon")),
+        test_accuracy=_optional(value.get("test_accuracy")),
+        test_error=None if squared is None else math.sqrt(squared),
+        communicated=_optional(value.get("communicated")),
+        communicated_dense=_optional(value.get("communicated_dense")),
+        logged={name: float(logged) for name, logged in value.items() if not is_known(name) and logged is not None},
+    )
 
 
 def _evaluation(value: Any) -> Evaluation | RegressionEvaluation:

@@ -84,10 +84,17 @@ def fit_and_write(
     guarantee = state_guarantee(plan, notes, dataset.public, " ".join((purpose or "").split()))
     write_model(directory, module, architecture, dataset, guarantee, evaluation, name=data, license=license)
     facts = {
-        "data": data, "model": architecture.name, "mechanism": type(plan.mechanism).__name__, "seconds": round(seconds, 2),
-        "parameters": weights.numel(), "provenance": dataset.provenance, "test_data": dataset.test_data,
-        "purpose": purpose, "defaults": dict(defaults or {}), "versions": dict(guarantee.versions),
-    }  # fmt: skip
+        "data": data,
+        "model": architecture.name,
+        "mechanism": type(plan.mechanism).__name__,
+        "seconds": round(seconds, 2),
+        "parameters": weights.numel(),
+        "provenance": dataset.provenance,
+        "test_data": dataset.test_data,
+        "purpose": purpose,
+        "defaults": dict(defaults or {}),
+        "versions": dict(guarantee.versions),
+    }
     files = {
         "run.json": json.dumps(facts, indent=2),
         STATUS: json.dumps({"state": "complete", "steps_done": 1, "steps_planned": 1}),

@@ -84,9 +84,14 @@ def _train(
         guarantee = add_data_facts(federated.guarantee(), dataset, task, (*forecast.warnings, *warn_of_majority(evaluation)))
     assert federated.directory is not None
     outcome = Outcome(
-        federated.directory, guarantee, evaluation, dataset.test_data, federated.seconds, defaults=setup.defaults,
+        federated.directory,
+        guarantee,
+        evaluation,
+        dataset.test_data,
+        federated.seconds,
+        defaults=setup.defaults,
         communication=Communication.of(plan, trainable(model), federated.steps_spent),
-    )  # fmt: skip
+    )
     write_results(outcome, model, setup, plan, dataset, {})
     return outcome
 

@@ -52,10 +52,15 @@ def release_estimate(
     metrics, intervals = estimate(task.name, noised, examples=query.examples, noise_multiplier=query.multiplier, width=task.width)
     counted = find_unit(plan.unit).counted
     return HeldOutEstimate(
-        task=task.name, metrics=metrics, intervals=intervals, examples=query.examples,
-        unit=counted if isinstance(held_out, Users) else "example", epsilon=plan.holdout_epsilon(), delta=plan.delta,
+        task=task.name,
+        metrics=metrics,
+        intervals=intervals,
+        examples=query.examples,
+        unit=counted if isinstance(held_out, Users) else "example",
+        epsilon=plan.holdout_epsilon(),
+        delta=plan.delta,
         noise_multiplier=query.multiplier,
-    )  # fmt: skip
+    )
 
 
 def adopt_priors(training: Training, task: Task, entries: Dataset[Any]) -> bool:

@@ -91,9 +91,13 @@ def start(
     key = new_key()
     check_queries(plan, setup.sizes(dataset)[1])
     storage = Storage(
-        directory, budget=budget, checkpoint_every=setup.checkpoint_every(plan), files=initial_files(setup, plan),
-        private={KEY: key + "\n"} if setup.needs_key else {}, purpose=setup.purpose or "",
-    )  # fmt: skip
+        directory,
+        budget=budget,
+        checkpoint_every=setup.checkpoint_every(plan),
+        files=initial_files(setup, plan),
+        private={KEY: key + "\n"} if setup.needs_key else {},
+        purpose=setup.purpose or "",
+    )
     loop, train = TRAINERS[type(setup)]
     return train(setup, plan, dataset, key, partial(loop, plan, directory=storage), progress, callbacks, announce)
 
@@ -166,10 +170,15 @@ def _train(
     division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = begin(
-        model, setup.build_loss(task.loss), optimizer, division.training, public=setup.load_public(plan, dataset),
-        physical_batch_size=setup.entries_at_once, scheduler=setup.build_scheduler(plan, optimizer),
+        model,
+        setup.build_loss(task.loss),
+        optimizer,
+        division.training,
+        public=setup.load_public(plan, dataset),
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
-    )  # fmt: skip
+    )
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     forecast = foresee(setup, plan, dataset, model, announce)

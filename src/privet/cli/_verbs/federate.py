@@ -102,10 +102,18 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     steps = chosen.pick("local_steps", 1 if given.fed_sgd else given.local_steps, 1)
     local_rate = chosen.pick("local_learning_rate", 1.0 if given.fed_sgd else given.local_learning_rate, 1 / steps)
     setup = make_setup(
-        given, FederatedSetup, data=data, model=chosen.model, optimizer=optimizer, momentum=momentum, local_steps=steps,
-        local_learning_rate=local_rate, proximal=given.proximal or 0.0, learning_rate=given.server_learning_rate or 1.0,
+        given,
+        FederatedSetup,
+        data=data,
+        model=chosen.model,
+        optimizer=optimizer,
+        momentum=momentum,
+        local_steps=steps,
+        local_learning_rate=local_rate,
+        proximal=given.proximal or 0.0,
+        learning_rate=given.server_learning_rate or 1.0,
         physical_batch_size=chosen.usual.physical_batch_size,
-    )  # fmt: skip
+    )
     clients, _ = setup.sizes(dataset)
     tables.setdefault("sparsification", parts.sparsification(given))
     tables.setdefault("noise", Gaussian(given.noise_multiplier, given.noise_source, given.noise_multiplier == 0))

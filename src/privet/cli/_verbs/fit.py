@@ -59,10 +59,17 @@ def fit(_: typer.Context, given: FitOptions) -> None:
     usual = choose_regularisation(given.mechanism, given.epsilon)
     chosen = {} if given.regularisation is not None else {"regularisation": usual}
     plan = ConvexPlan(
-        examples=examples, features=features, loss=loss, mechanism=kind(given.noise_multiplier), delta=given.delta,
-        regularisation=chosen.get("regularisation", given.regularisation or 0.0), adjacency=given.adjacency,
-        radius=given.radius, intercept=given.intercept, source=given.noise_source,
-    )  # fmt: skip
+        examples=examples,
+        features=features,
+        loss=loss,
+        mechanism=kind(given.noise_multiplier),
+        delta=given.delta,
+        regularisation=chosen.get("regularisation", given.regularisation or 0.0),
+        adjacency=given.adjacency,
+        radius=given.radius,
+        intercept=given.intercept,
+        source=given.noise_source,
+    )
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
     for line in list_checks(given, dataset):
         print(line, file=sys.stderr)

@@ -122,13 +122,16 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     dataset = load_data(given, _choose_schema(given.schema, plan))
     chosen = Choice(dataset, given.model, given.epsilon, given.delta if plan is None else plan.delta)
     setup = make_setup(
-        given, runs.Setup, data=data, model=chosen.model,
+        given,
+        runs.Setup,
+        data=data,
+        model=chosen.model,
         learning_rate=given.learning_rate or 1.0,  # the default takes the calibrated plan, below
         optimizer_options=given.optimizer_options or {},
         momentum=chosen.pick("momentum", given.momentum, 0.0 if isinstance(momentum, InnerOuter) else chosen.usual.momentum),
         physical_batch_size=chosen.usual.physical_batch_size if given.physical_batch_size is None else given.physical_batch_size,
         class_priors=parts.class_priors(given.class_priors),
-    )  # fmt: skip
+    )
     examples, held_out = setup.sizes(dataset)
     if plan is None:
         plan = _make_plan(given, tables, chosen, setup, examples, held_out)
