@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
+from privet._utils.tensors import total_size
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -23,7 +24,7 @@ from privet.plan import Plan
 from privet.reading.batches import BatchDataset
 from privet.sampling import Indices
 from privet.sparsification import Random
-from privet.sparsification.drawing import Masks, total
+from privet.sparsification.drawing import Masks
 from privet.training import Reading, Storage
 from privet.training.callbacks import TIMES
 from privet.training.directory import read_plan
@@ -70,8 +71,7 @@ def tell(plan: Plan, parameters: Mapping[str, Tensor], number: int, rule: Rule, 
     """Return what clients are told in a round: copies of the parameters, the rule, and the masks or how to build them."""
     kind, times, selection = plan.sparsification, plan.timetable(), None
     if isinstance(kind, Random) and times is not None:
-        size = total({name: tuple(parameter.shape) for name, parameter in parameters.items()})
-        selection = kind.selection(times.block(number), times.blocks, size)
+        selection = kind.selection(times.block(number), times.blocks, total_size(parameters.values()))
     copies = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     return Round(number, copies, rule, masks, selection)
 

@@ -10,9 +10,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import nn
 
+from privet._utils.tensors import total_size
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, count
 from privet.federated import Communication, Federated, LocalSteps, ProcessPool, Simulation
@@ -73,7 +73,7 @@ def _train(
     clients, model = setup.divide(dataset, key).training, setup.build_model(dataset)
     assert isinstance(clients, Users)
     optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
-    at_once = min(setup.entries_at_once, max(1, _AT_ONCE // sum(map(torch.numel, trainable(model).values()))))
+    at_once = min(setup.entries_at_once, max(1, _AT_ONCE // total_size(trainable(model).values())))
     simulation = Simulation(model, task.loss, clients, setup.local, at_once=at_once)
     pool = nullcontext(simulation) if setup.processes == 1 else ProcessPool(simulation, setup.processes)
     with pool as population, begin(model, population, optimizer) as federated:

@@ -23,6 +23,7 @@ from torch import nn
 from privet import report
 from privet._utils.documents import DocumentError, from_json, read_text
 from privet._utils.files import write_atomically, write_text
+from privet._utils.tensors import total_size
 from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
@@ -207,7 +208,7 @@ def foresee(
     public: dict[str, Any] = {"epsilon": plan.epsilon(), "delta": plan.delta}
     task, schema = setup.task(dataset).name, dataset.schema is not None
     simpler = find_simpler_model(setup.model, plan.examples, dataset.input_shape, task=task, schema=schema, **public)
-    found = assess(plan, sum(map(torch.numel, trainable(model).values())), epsilon=public["epsilon"], simpler=simpler)
+    found = assess(plan, total_size(trainable(model).values()), epsilon=public["epsilon"], simpler=simpler)
     if announce is not None:
         announce(found)
     return found
@@ -255,7 +256,7 @@ def write_results(
         **asdict(setup),
         "provenance": dataset.provenance,
         "test_data": dataset.test_data,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": total_size(model.parameters()),
         **facts,
         "seconds": round(outcome.seconds, 2),
         "versions": dict(guarantee.versions),

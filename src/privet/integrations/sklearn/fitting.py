@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from privet import models
 from privet._utils.device import check_device
 from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.tensors import total_size
 from privet.accounting.composition.selection import SelectionGuarantee
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import Guarantee
@@ -317,8 +318,7 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         task = "regression" if plan.schema is None or plan.schema.classes is None else "classification"
         facts: dict[str, Any] = {"task": task, "schema": True, "epsilon": self.epsilon, "delta": self.delta}
         simpler = find_simpler_model(architecture.name, plan.examples, architecture.input_shape, **facts)
-        parameters = sum(parameter.numel() for parameter in module.parameters())
-        return assess(plan, parameters, epsilon=self.epsilon, simpler=simpler)
+        return assess(plan, total_size(module.parameters()), epsilon=self.epsilon, simpler=simpler)
 
     def _outputs(self, rows: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")
