@@ -79,11 +79,8 @@ class Sink(Callback):
             act()
         except Exception as error:
             self._failed = True
-            warnings.warn(
-                f"{type(self).__name__} failed ({type(error).__name__}: {error}); it gets no more values, and training continues",
-                PrivetWarning,
-                stacklevel=3,
-            )
+            why = f"{type(self).__name__} failed ({type(error).__name__}: {error})"
+            warnings.warn(f"{why}; it gets no more values, and training continues", PrivetWarning, stacklevel=3)
 
 
 class TensorBoard(Sink):

@@ -192,11 +192,8 @@ class MetricsFile(Callback):
                 file.write(line.encode())
         except OSError as error:
             self._failed = True
-            warnings.warn(
-                f"{self._path} cannot be written ({error.strerror}); it gets no more lines, and training continues",
-                PrivetWarning,
-                stacklevel=2,
-            )
+            text = f"{self._path} cannot be written ({error.strerror}); it gets no more lines, and training continues"
+            warnings.warn(text, PrivetWarning, stacklevel=2)
 
 
 def _read_seconds(directory: Path) -> float:

@@ -201,9 +201,8 @@ def _name_objects(dataset: Any) -> str:
 def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:
     modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
     if not model.training and any(isinstance(module, _DropoutNd) and module.p for module in modules):
-        warnings.warn(
-            "the model is in eval() mode, in which its dropout does nothing: call model.train()", PrivetWarning, stacklevel=2
-        )
+        text = "the model is in eval() mode, in which its dropout does nothing: call model.train()"
+        warnings.warn(text, PrivetWarning, stacklevel=2)
     compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
     if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
         warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
