@@ -45,7 +45,7 @@ SUBLAYERS = {
     "privet.cli": [
         "output", "definitions", "options", "parts", "choice", "config", "running", "_verbs", "main",
     ],
-    "privet.tables": ["cells", "columns", "targets", "toml", "frames", "schema", "drafts"],
+    "privet.tables": ["cells", "columns", "bounded", "targets", "toml", "frames", "schema", "drafts"],
     "privet.artifact": [
         "description", "encoding", "folder", "export", "predictor", "card", "saving",
     ],

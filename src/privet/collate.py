@@ -213,7 +213,8 @@ class Padded:
         if len(items) != 1:
             raise InvalidArgumentError("items", f"{len(items)} items", "a list of one", "Padded collates one example at a time.")
         batch = copy_batch(self.inner(items)) if self.inner else batch_of_one(items[0])
-        parts: dict[Any, Any] = dict(batch) if isinstance(batch, dict) else dict(enumerate(_as_list(batch)))
+        listed = batch if isinstance(batch, list | tuple) else [batch]
+        parts: dict[Any, Any] = dict(batch) if isinstance(batch, dict) else dict(enumerate(listed))
         found: dict[Any, Tensor] = {}
         for field in self._choose_fields(parts):
             length = parts[field].shape[self.dimension + 1]
@@ -231,12 +232,9 @@ class Padded:
         if self.fields is None:
             return [field for field in parts if sequence(field)]
         if missing := [field for field in self.fields if not sequence(field)]:
-            raise InvalidArgumentError(
-                "fields",
-                missing[0],
-                f"a tensor with dimension {self.dimension} in every item",
-                "Do not count the batch dimension.",
-            )
+            allowed = f"a tensor with dimension {self.dimension} in every item"
+            fix = "Do not count the batch dimension."
+            raise InvalidArgumentError("fields", missing[0], allowed, fix)
         return list(self.fields)
 
     def _pad(self, tensor: Tensor, field: Any) -> Tensor:
@@ -248,7 +246,6 @@ class Padded:
         return F.pad(tensor, behind, value=value)
 
     def _padded_length(self, length: int) -> int:
-        """Return the padded length of a sequence."""
         if self.lengths is None:
             return max(1, -(-length // self.multiple)) * self.multiple
         return next((each for each in self.lengths if each >= length), self.lengths[-1])
@@ -302,10 +299,6 @@ class Tokens:
         values = {"input_ids": self.pad, "labels": self.ignored}
         padded: dict[str, Any] = Padded(self.multiple, self.lengths, values, fields=sequences, inner=lambda _: fields)(items)
         return padded
-
-
-def _as_list(batch: Any) -> list[Any]:
-    return list(batch) if isinstance(batch, list | tuple) else [batch]
 
 
 def _rebuild(batch: Any, parts: list[Any], named: bool = True) -> Any:

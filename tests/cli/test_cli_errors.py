@@ -350,7 +350,7 @@ def test_out_is_refused_before_the_data_are_loaded(made, capsys, tmp_path, monke
         out = tmp_path / "file" / "run"
         (tmp_path / "file").write_text("mine", encoding="utf-8")
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("privet.cli.running.load_for_run", None)  # what is not called cannot fail
+    monkeypatch.setattr("privet.runs.config.load_for_run", None)  # what is not called cannot fail
     code, _, error = ask(capsys, "train", "--data", "digits", "--epsilon", 3, "--out", out)
     assert (code, error.count("\n")) == (2, 1)
     assert "--out is" in error

@@ -20,7 +20,7 @@ def rows(capsys, *words):
 
 
 def test_a_data_set_of_the_catalogue_is_planned_without_reading_it(capsys, monkeypatch):
-    monkeypatch.setattr("privet.cli.running.load_for_run", None)  # what is not called cannot fail
+    monkeypatch.setattr("privet.runs.config.load_for_run", None)  # what is not called cannot fail
     found = rows(capsys, "--data", "mnist", "--epsilon", 3, "--model", "logistic", "--batch-size", 256, "--steps", 10)
     assert [(row["examples"], row["parameters"], row["batch_size"], row["steps"]) for row in found] == [(60_000, 7850, 256, 10)]
     assert found[0]["seconds"] > 0

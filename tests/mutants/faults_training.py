@@ -73,7 +73,7 @@ MUTANTS = [
            "getattr(module, name)", "pass", PREFLIGHT("test_spectral_norm_trains_as_in_a_plain_loop")),
     Mutant("power iteration of the old kind stands still", "advance_parametrizations",
            "hook(module, None)", "pass", PREFLIGHT("test_spectral_norm_trains_as_in_a_plain_loop")),
-    Mutant("steps in inference mode are paid for", "Loop._check_surroundings", "refuse_inference_mode()", "pass",
+    Mutant("steps in inference mode are paid for", "Loop._check_unchanged", "refuse_inference_mode()", "pass",
            among("test_refusals", "test_inference_mode_around_a_step_is_refused_before_anything_is_spent")),
     Mutant("optimizers may need a closure", "checks._evaluates_again", "needed or issubclass", "issubclass", OLD),
     Mutant("optimizers may need sparse gradients", "checks.check_optimizer",

@@ -56,10 +56,8 @@ def write_private_text(path: Path, text: str) -> Path:
     """Write a text file that only its owner can read, whole or not at all."""
 
     def write(temporary: Path) -> None:
-        with os.fdopen(
-            os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="\n"
-        ) as file:
-            file.write(text)
+        temporary.touch(0o600, exist_ok=False)
+        temporary.write_text(text, encoding="utf-8", newline="\n")
 
     return write_atomically(path, write)
 

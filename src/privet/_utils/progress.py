@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 from typing import Any
@@ -42,6 +42,22 @@ def progress_bar(*columns: ProgressColumn | str, shown: bool = True) -> Iterator
         return
     with Progress(*every, console=console, disable=not (shown and console.is_terminal)) as progress:
         yield progress
+
+
+@contextmanager
+def progress_of_parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar of this many parts on standard error; yield a function to call with the name of each part."""
+    with progress_bar(shown=not quiet) as bar:
+        task = bar.add_task("auditing", total=number)
+        begun = False
+
+        def begin(part: str) -> None:
+            nonlocal begun
+            bar.update(task, description=part, advance=int(begun))
+            begun = True
+
+        yield begin
+        bar.update(task, completed=number)
 
 
 class _NotebookProgress(Progress):

@@ -61,10 +61,12 @@ def register(kind: Kind) -> Kind:
     """
     frozen = isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
     if not frozen or not issubclass(kind, Part):
-        raise InvalidArgumentError(
-            "kind", kind, "a frozen dataclass derived from clipping.Rule, sampling.Scheme, schedules.Schedule, "
-            "momentum.Momentum, sparsification.Sparsification or units.Unit", "Decorate it with @dataclass(frozen=True).",
-        )  # fmt: skip
+        allowed = (
+            "a frozen dataclass derived from clipping.Rule, sampling.Scheme, schedules.Schedule, "
+            "momentum.Momentum, sparsification.Sparsification or units.Unit"
+        )
+        fix = "Decorate it with @dataclass(frozen=True)."
+        raise InvalidArgumentError("kind", kind, allowed, fix)
     known = PARTS.get(kind.__name__)
     # Running a notebook cell again defines the same kind again.
     if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):

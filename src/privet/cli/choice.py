@@ -90,10 +90,8 @@ def _scale_rate(source: Path, setup: runs.Setup, plan: Plan) -> float:
     old, new = _fixed(base_setup, base), _fixed(setup, plan)
     for name, value in new.items():
         if value != old[name]:
-            raise InvalidArgumentError(
-                "--scale-from", str(source), f"a run with the {name} of this one, {value}",
-                f"It has {old[name]}, and the rule covers bound, momentum and noise only.",
-            )  # fmt: skip
+            fix = f"It has {old[name]}, and the rule covers bound, momentum and noise only."
+            raise InvalidArgumentError("--scale-from", str(source), f"a run with the {name} of this one, {value}", fix)
     (found,) = diagonal(
         Setting(base_setup.learning_rate, base.clipping.sensitivity, base_setup.momentum, base.noise_multiplier),
         bounds=(plan.clipping.sensitivity,), momenta=(setup.momentum,), noise_multipliers=(plan.noise_multiplier,),

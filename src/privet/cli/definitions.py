@@ -35,10 +35,9 @@ def load_definitions(file: Path, needed: str) -> Iterator[Definitions]:
     except (Exception, SystemExit) as error:
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
         where = f" (line {own[-1]})" if own else ""
-        raise InvalidArgumentError(
-            "MODEL.py", str(file), f"a Python file that {needed} and runs without errors",
-            cause=f"{type(error).__name__}{where}: {str(error).rstrip('.')}",
-        ) from error  # fmt: skip
+        allowed = f"a Python file that {needed} and runs without errors"
+        cause = f"{type(error).__name__}{where}: {str(error).rstrip('.')}"
+        raise InvalidArgumentError("MODEL.py", str(file), allowed, cause=cause) from error
     finally:
         sys.path.remove(str(file.resolve().parent))
 

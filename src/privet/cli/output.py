@@ -32,6 +32,7 @@ _WIDEST_NAME = 30
 
 JSON = typer.Option("--json", help="Print one JSON object as the last line of standard output.")
 Json = Annotated[bool, JSON]
+Quiet = Annotated[bool, typer.Option(help="Show no progress bar.")]
 # A group of commands.
 group = partial(typer.Typer, add_completion=False, rich_markup_mode=None)
 

@@ -75,9 +75,12 @@ def projected(rule: Rule, given: options.MechanismOptions) -> Rule:
         raise InvalidArgumentError("--public", given.public, allowed, "A rule of one norm is needed.")
     factor = _RESIDUAL if given.residual_bound is None else given.residual_bound / rule.bound
     return GEP(
-        embedding=rule, residual=rule.scale_bound(factor) if factor else None, public=given.public,
-        dimensions=_or(given.dimensions, _ANCHORED), anchors=_or(given.anchors, _ANCHORED),
-    )  # fmt: skip
+        embedding=rule,
+        residual=rule.scale_bound(factor) if factor else None,
+        public=given.public,
+        dimensions=_or(given.dimensions, _ANCHORED),
+        anchors=_or(given.anchors, _ANCHORED),
+    )
 
 
 def noise(given: options.MechanismOptions, multiplier: float | None, source: str, momentum: float) -> NoiseMechanism:

@@ -21,15 +21,13 @@ from typing import Any, TypeVar
 from privet import runs
 from privet.accounting.rounding import format_up
 from privet.budget import Budget
-from privet.cli.options import DataOptions, RunOptions, require
+from privet.cli.options import RunOptions, require
 from privet.cli.output import RunInterruptedError, answer
 from privet.data import DataSet
-from privet.data.loading import load_for_run
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.runs.run import Outcome, state
 from privet.runs.summary import format_full, format_summary, list_results
-from privet.tables import Schema
 from privet.tracking.services import make_sink, open_sinks
 from privet.training.directory import check_empty
 from privet.tuning.feasibility import Feasibility
@@ -56,10 +54,8 @@ def check_run_directory(out: Path, verb: str) -> None:
     try:
         check_empty(out, "--out")
     except LedgerError:
-        raise InvalidArgumentError(
-            "--out", str(out), "a new or empty directory",
-            f"It holds a run: resume it with privet {verb} --resume {out}, or choose another directory.",
-        ) from None  # fmt: skip
+        fix = f"It holds a run: resume it with privet {verb} --resume {out}, or choose another directory."
+        raise InvalidArgumentError("--out", str(out), "a new or empty directory", fix) from None
     nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise InvalidArgumentError("--out", str(out), "a directory that can be created", f"Nothing can be written to {nearest}.")
@@ -100,12 +96,6 @@ def check_before(given: Any, verb: str, example: str, *, noise_known: bool) -> s
     if given.noise_multiplier is None and not noise_known:
         require(given, "epsilon", fix=NO_GOAL)
     return str(given.data)
-
-
-def load_dataset(given: DataOptions, schema: Schema | None = None) -> DataSet:
-    """Return the data that the options describe, with scaled targets; `schema` takes the place of the file's."""
-    options = {name: getattr(given, name, None) for name in ("folder", "target", "classes", "test", "user_column")}
-    return runs.scale_targets(load_for_run(given.data, schema=schema or given.schema, **options))
 
 
 def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:

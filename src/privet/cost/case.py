@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from privet._utils.tensors import total_size
 from privet.clipping import Rule
 from privet.cost.memory import peak_of
 from privet.cost.steps import KINDS, TimedStep, alternating, paired_ratio, step_of
@@ -57,7 +58,7 @@ class Case:
         plain, *others = KINDS
         return {
             "model": self.name,
-            "parameters": sum(parameter.numel() for parameter in trainable(self.model).values()),
+            "parameters": total_size(trainable(self.model).values()),
             "batch_size": count_examples(self.batch),
             "plain_ms": 1e3 * statistics.median(times[plain]),
             "ratios": {kind: paired_ratio(times[kind], times[plain]) for kind in others},

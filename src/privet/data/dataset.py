@@ -91,9 +91,8 @@ def refuse_copy(train: TensorDataset, test: TensorDataset, source: str) -> None:
     Without it, a copy would be scored as unseen data, and figures of a private table would be called public.
     """
     if len(train) == len(test) and np.array_equal(_sort_rows(train), _sort_rows(test)):
-        raise InvalidArgumentError(
-            "test", source[:200], "other data than the private rows", "It holds the same rows. Test data is assumed to be public."
-        )
+        fix = "It holds the same rows. Test data is assumed to be public."
+        raise InvalidArgumentError("test", source[:200], "other data than the private rows", fix)
 
 
 def _sort_rows(rows: TensorDataset) -> NDArray[np.bytes_]:

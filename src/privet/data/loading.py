@@ -94,11 +94,12 @@ def load(
     """
     found = load_for_run(source, folder=folder, schema=schema, target=target, classes=classes, test=test, user_column=user_column)
     if found.schema is not None and found.schema.priors:
-        raise InvalidArgumentError(
-            "schema", f"one with priors = {[*found.schema.priors]}", "one without priors, which a loss of your own does not know",
+        allowed = "one without priors, which a loss of your own does not know"
+        fix = (
             "Remove this line from the schema, and add the logarithms of the priors to the logits in your loss. privet train, "
-            "fit and federate and the estimators for scikit-learn take priors from a schema.",
-        )  # fmt: skip
+            "fit and federate and the estimators for scikit-learn take priors from a schema."
+        )
+        raise InvalidArgumentError("schema", f"one with priors = {[*found.schema.priors]}", allowed, fix)
     return found
 
 

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset
 
-from privet.errors import InvalidArgumentError, between, count, positive
+from privet.errors import InvalidArgumentError, count, positive
 from privet.evaluation.interval import noisy_interval
 from privet.evaluation.outputs import iterate_outputs
 from privet.evaluation.result import Intervals
 from privet.units import Users
 
 _USERS_AT_ONCE = 256
+_Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class HeldOutEstimate:
 
 
 def estimate(
-    task: str, noised: Sequence[float], *, examples: int, noise_multiplier: float, width: float = 1.0, confidence: float = 0.95
+    task: str, noised: Sequence[float], *, examples: int, noise_multiplier: float, width: float = 1.0
 ) -> tuple[dict[str, float], Intervals]:
     """Return metrics and 95 % intervals (as in `HeldOutEstimate`) from the noised sum of contributions (d,), by post-processing.
 
@@ -139,16 +140,15 @@ def estimate(
     """
     bound = math.sqrt(len(noised)) / 2
     deviation = positive("noise_multiplier", noise_multiplier) * bound / count("examples", examples)
-    z = NormalDist().inv_cdf((1 + between("confidence", confidence, 0, 1)) / 2)
     means = [min(1.0, max(0.0, 0.5 + total / examples)) for total in noised]
-    ends = [noisy_interval(mean, examples, deviation, confidence) for mean in means]
+    ends = [noisy_interval(mean, examples, deviation) for mean in means]
     if task == "classification":
         return {"accuracy": means[0]}, {"accuracy": ends[0]}
     # For errors e in [0, 1], (mean of e)² ≤ mean of e² ≤ mean of e: noise may break this, which would give an RMSE below the MAE.
     means[1] = min(max(means[1], means[0] ** 2), means[0])
     ends[1] = min(ends[1][0], means[1]), max(ends[1][1], means[1])
     # The two means bound the spread of the absolute errors more tightly than their range does.
-    spread = z * math.sqrt(max(0.0, ends[1][1] - max(0.0, means[0] - z * deviation) ** 2) / examples + deviation**2)
+    spread = _Z * math.sqrt(max(0.0, ends[1][1] - max(0.0, means[0] - _Z * deviation) ** 2) / examples + deviation**2)
     absolute = max(ends[0][0], means[0] - spread), min(ends[0][1], means[0] + spread)
     return (
         {"mean_absolute_error": width * means[0], "root_mean_squared_error": width * math.sqrt(means[1])},

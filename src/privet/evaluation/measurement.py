@@ -86,14 +86,18 @@ def evaluate(
     ranked = {} if interval is None else {"auroc": interval}
     confusion = np.bincount(whole.labels * classes + whole.predictions, minlength=classes**2).reshape(classes, classes)
     return Evaluation(
-        accuracy=float(whole.correct.mean()), negative_log_likelihood=float(whole.losses.mean()),
-        confusion=tuple(map(tuple, confusion.tolist())), examples=len(whole.labels), brier=float(whole.squares.mean()),
+        accuracy=float(whole.correct.mean()),
+        negative_log_likelihood=float(whole.losses.mean()),
+        confusion=tuple(map(tuple, confusion.tolist())),
+        examples=len(whole.labels),
+        brier=float(whole.squares.mean()),
         calibration=tabulate(whole.confidence, whole.correct, edges),
         true_class=tabulate(whole.true_class, whole.correct, equal_width(bins)),
         intervals={**_intervals(whole, edges, resamples), **ranked} if resamples else {},
         groups=() if groups is None else _accuracy_by_group(whole.correct, groups),
-        auroc=auroc, class_names=tuple(map(str, class_names)),
-    )  # fmt: skip
+        auroc=auroc,
+        class_names=tuple(map(str, class_names)),
+    )
 
 
 def _score(outputs: Tensor, labels: Tensor) -> _Scores:
@@ -176,10 +180,9 @@ def evaluate_regression(
     found, expected = [], []
     for outputs, targets in iterate_outputs(model, dataset, batch_size, device):
         if outputs.numel() != len(targets) or targets.numel() != len(targets):
-            raise InvalidArgumentError(
-                "the shapes of model(inputs) and of the targets", (tuple(outputs.shape), tuple(targets.shape)),
-                f"({len(targets)},) or ({len(targets)}, 1): one number per example", "Wrap the model.",
-            )  # fmt: skip
+            name, shapes = "the shapes of model(inputs) and of the targets", (tuple(outputs.shape), tuple(targets.shape))
+            allowed = f"({len(targets)},) or ({len(targets)}, 1): one number per example"
+            raise InvalidArgumentError(name, shapes, allowed, "Wrap the model.")
         found.append(outputs.double().flatten().numpy())
         expected.append(targets.double().flatten().numpy())
     truth = np.concatenate(expected)

@@ -8,10 +8,10 @@ from itertools import groupby
 
 from torch import Tensor
 
+from privet._utils.tensors import total_size
 from privet.federated.rounds import Round, no_contributions
 from privet.plan import Plan
 from privet.sparsification import Random
-from privet.sparsification.drawing import total
 
 _NUMBER = 4  # bytes of a float32, and of each of the three numbers that describe a random mask
 _SELECTION = 3 * _NUMBER
@@ -72,7 +72,8 @@ class Communication:
     def of(cls, plan: Plan, parameters: Mapping[str, Tensor], rounds: int | None = None) -> Communication:
         """Return the communication of the first rounds of a plan, or of all; of parameters, only the shapes are read."""
         last = plan.total_steps if rounds is None else rounds
-        dense_up, dense_down = last * _message_size(plan, parameters), last * _NUMBER * _size(parameters)
+        sums = no_contributions(Round(1, parameters, plan.clipping)).tensors
+        dense_up, dense_down = (last * _NUMBER * total_size(each.values()) for each in (sums, parameters))
         cohort = float(plan.sampling.expected_batch_size(plan.examples))
         dropped = down = 0
         for number, first in _blocks(plan, last):
@@ -115,26 +116,17 @@ def downloaded(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int
 
     A random mask is three numbers. A ranked one is a bit for every coordinate, unless it keeps all.
     """
-    size = _size(parameters)
+    size = total_size(parameters.values())
     if isinstance(plan.sparsification, Random):
         return _NUMBER * size + _SELECTION
     return _NUMBER * size + (-(-size // 8) if _dropped(plan, parameters, number) else 0)
-
-
-def _message_size(plan: Plan, parameters: Mapping[str, Tensor]) -> int:
-    tensors = no_contributions(Round(1, parameters, plan.clipping)).tensors
-    return _NUMBER * sum(tensor.numel() for tensor in tensors.values())
-
-
-def _size(parameters: Mapping[str, Tensor]) -> int:
-    return total({name: tuple(parameter.shape) for name, parameter in parameters.items()})
 
 
 def _dropped(plan: Plan, parameters: Mapping[str, Tensor], number: int) -> int:
     times = plan.timetable()
     if plan.sparsification is None or times is None:
         return 0
-    return plan.sparsification.zeros(times.block(number), times.blocks, _size(parameters))
+    return plan.sparsification.zeros(times.block(number), times.blocks, total_size(parameters.values()))
 
 
 def _blocks(plan: Plan, rounds: int) -> Iterator[tuple[int, int]]:

@@ -56,9 +56,8 @@ class ProcessPool:
         if not isinstance(simulation, Simulation):
             raise InvalidArgumentError("simulation", type(simulation).__name__, "a privet.federated.Simulation")
         if (device := simulation.device).type != "cpu":
-            raise InvalidArgumentError(
-                "simulation", f"one on {device}", "one whose model is on the CPU", "A simulation on a GPU takes one process."
-            )
+            fix = "A simulation on a GPU takes one process."
+            raise InvalidArgumentError("simulation", f"one on {device}", "one whose model is on the CPU", fix)
         self._processes = count("processes", processes, fix="One for each core is a good choice.")
         self.clients, self.privacy_unit, self.program = simulation.clients, simulation.privacy_unit, simulation.program
         self.shapes, self.runs_user_code = simulation.shapes, simulation.runs_user_code

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
+from privet._utils.tensors import total_size
 from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import GEP, Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
@@ -23,7 +24,7 @@ from privet.plan import Plan
 from privet.reading.batches import BatchDataset
 from privet.sampling import Indices
 from privet.sparsification import Random
-from privet.sparsification.drawing import Masks, total
+from privet.sparsification.drawing import Masks
 from privet.training import Reading, Storage
 from privet.training.callbacks import TIMES
 from privet.training.directory import read_plan
@@ -70,8 +71,7 @@ def tell(plan: Plan, parameters: Mapping[str, Tensor], number: int, rule: Rule, 
     """Return what clients are told in a round: copies of the parameters, the rule, and the masks or how to build them."""
     kind, times, selection = plan.sparsification, plan.timetable(), None
     if isinstance(kind, Random) and times is not None:
-        size = total({name: tuple(parameter.shape) for name, parameter in parameters.items()})
-        selection = kind.selection(times.block(number), times.blocks, size)
+        selection = kind.selection(times.block(number), times.blocks, total_size(parameters.values()))
     copies = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     return Round(number, copies, rule, masks, selection)
 
@@ -202,26 +202,23 @@ def _check_population(plan: Plan, model: nn.Module, population: Population) -> N
     if not isinstance(plan, Plan):
         raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
     if (plan.examples, str(plan.unit)) != (population.clients, str(population.privacy_unit)):
-        raise InvalidArgumentError(
-            "population", f"of {population.clients} clients of {str(population.privacy_unit)!r}",
-            f"of the plan's size and unit, {plan.examples} of {str(plan.unit)!r}", "Create the plan for this population.",
-        )  # fmt: skip
+        found = f"of {population.clients} clients of {str(population.privacy_unit)!r}"
+        allowed = f"of the plan's size and unit, {plan.examples} of {str(plan.unit)!r}"
+        fix = "Create the plan for this population."
+        raise InvalidArgumentError("population", found, allowed, fix)
     needs: dict[str, Any] = {name: getattr(plan, name) for name in ("momentum", "embeddings", "holdout", "class_counts")}
     if isinstance(plan.clipping, GEP | Projected):
         needs["clipping"] = plan.clipping
     for name, part in needs.items():
         if part is not None:
-            raise InvalidArgumentError(
-                f"plan.{name}", part, "left out of federated learning",
-                "It needs more of single examples than clients send. For momentum, use the server's optimizer.",
-            )  # fmt: skip
+            fix = "It needs more of single examples than clients send. For momentum, use the server's optimizer."
+            raise InvalidArgumentError(f"plan.{name}", part, "left out of federated learning", fix)
     parameters: dict[str, Tensor] = {**trainable(model)}
     own, shapes = {name: each.shape for name, each in parameters.items()}, getattr(population, "shapes", None)
     if shapes is not None and shapes != own:
-        raise InvalidArgumentError(
-            "population", f"of clients that train {sorted(shapes)}",
-            f"of clients that train the model's parameters, {sorted(own)}", "Both need the same names and shapes.",
-        )  # fmt: skip
+        allowed = f"of clients that train the model's parameters, {sorted(own)}"
+        fix = "Both need the same names and shapes."
+        raise InvalidArgumentError("population", f"of clients that train {sorted(shapes)}", allowed, fix)
 
 
 def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
@@ -231,8 +228,7 @@ def _check_sum(found: ClippedSum, told: Round) -> ClippedSum:
         raise InvalidArgumentError("population.gather", type(found).__name__, "a function that returns a ClippedSum")
     shapes, due = ({name: tensor.shape for name, tensor in each.tensors.items()} for each in (found, expected))
     if shapes != due or found.sensitivity > expected.sensitivity or found.noise_scales != expected.noise_scales:
-        raise InvalidArgumentError(
-            "population.gather", "a function that returns another sum", "one that returns the sum of this round",
-            "Build it from contribution() or sum_messages().",
-        )  # fmt: skip
+        allowed = "one that returns the sum of this round"
+        fix = "Build it from contribution() or sum_messages()."
+        raise InvalidArgumentError("population.gather", "a function that returns another sum", allowed, fix)
     return ClippedSum(found.tensors, expected.sensitivity, expected.norms, None, expected.noise_scales, expected.support)

@@ -217,10 +217,10 @@ class Simulation:
     def _mean_loss(self, call: Callable[..., Any], batch: Any, weights: Tensor) -> Tensor:
         losses = self._loss_fn(call, batch)
         if losses.shape != weights.shape:
-            raise InvalidArgumentError(
-                "loss_fn", f"one that returns a tensor of shape {tuple(losses.shape)}",
-                f"one that returns one loss per example, here {tuple(weights.shape)}", 'Use reduction="none".',
-            )  # fmt: skip
+            found = f"one that returns a tensor of shape {tuple(losses.shape)}"
+            allowed = f"one that returns one loss per example, here {tuple(weights.shape)}"
+            fix = 'Use reduction="none".'
+            raise InvalidArgumentError("loss_fn", found, allowed, fix)
         return (losses * weights).sum() / weights.sum().clamp(min=1)
 
     def _transformed(
@@ -267,16 +267,14 @@ class Simulation:
         except (InvalidArgumentError, UnsupportedModelError):
             raise
         except Exception as error:
-            raise InvalidArgumentError(
-                "clients", f"such that reading the first raises {type(error).__name__}", "clients that can be read",
-                "Read one entry of the data set yourself to see the error.",
-            ) from None  # fmt: skip
+            given = f"such that reading the first raises {type(error).__name__}"
+            fix = "Read one entry of the data set yourself to see the error."
+            raise InvalidArgumentError("clients", given, "clients that can be read", fix) from None
         held = _unpack(first.to(self.device))
         if held is None:
-            raise InvalidArgumentError(
-                "clients", "with other values than tensors of one entry per example", "clients made of such tensors",
-                "Encode text and numbers as tensors whose first dimension is that of the client's examples.",
-            )  # fmt: skip
+            allowed = "clients made of such tensors"
+            fix = "Encode text and numbers as tensors whose first dimension is that of the client's examples."
+            raise InvalidArgumentError("clients", "with other values than tensors of one entry per example", allowed, fix)
         mask = torch.ones(_TRIED, _TRIED, dtype=torch.bool, device=self.device)
         seeds = [0] * _TRIED  # public: only made-up values are computed with them
         with preserve_generators():
@@ -288,17 +286,15 @@ class Simulation:
             except (InvalidArgumentError, UnsupportedModelError):
                 raise
             except Exception as error:
-                raise InvalidArgumentError(
-                    "loss_fn", self._loss_fn, "a function that works on made-up examples of zeros and random numbers",
-                    f"It raised {type(error).__name__}: {error}",
-                ) from error  # fmt: skip
+                allowed = "a function that works on made-up examples of zeros and random numbers"
+                fix = f"It raised {type(error).__name__}: {error}"
+                raise InvalidArgumentError("loss_fn", self._loss_fn, allowed, fix) from error
             assert expected is not None
             assert again is not None
             if not _is_close(expected, again):
-                raise InvalidArgumentError(
-                    "clients", "such that a made-up client's update depends on those before it", "independent updates",
-                    "The model or the loss keeps something from one client to the next, or has a random generator of its own.",
-                )  # fmt: skip
+                given = "such that a made-up client's update depends on those before it"
+                fix = "The model or the loss keeps something from one client to the next, or has a random generator of its own."
+                raise InvalidArgumentError("clients", given, "independent updates", fix)
             if vectorise is False:
                 return False
             try:
@@ -307,14 +303,12 @@ class Simulation:
                 is_random = not same and not _is_close(found, self._together(parameters, made_up, 1))
             except Exception as error:
                 if vectorise:
-                    raise InvalidArgumentError(
-                        "vectorise", True, "False for this model", f"torch.func.vmap raised {type(error).__name__}: {error}"
-                    ) from error
+                    fix = f"torch.func.vmap raised {type(error).__name__}: {error}"
+                    raise InvalidArgumentError("vectorise", True, "False for this model", fix) from error
                 return False
         if vectorise and not (same or is_random):
-            raise InvalidArgumentError(
-                "vectorise", True, "False for this model", "Clients that are trained together have other updates than one by one."
-            )
+            fix = "Clients that are trained together have other updates than one by one."
+            raise InvalidArgumentError("vectorise", True, "False for this model", fix)
         return same or vectorise is True
 
 

@@ -66,10 +66,10 @@ class FlowerPopulation:
     ) -> None:
         self._grid, self._node = grid, {client: node for node, clients in nodes.items() for client in clients}
         if sorted(client for clients in nodes.values() for client in clients) != list(range(len(self._node))) or not self._node:
-            raise InvalidArgumentError(
-                "nodes", f"a mapping of {len(nodes)} nodes with {sum(map(len, nodes.values()))} numbers of clients",
-                "one that names each of the numbers 0 to N − 1 once", "Number all clients from 0, and give each one node.",
-            )  # fmt: skip
+            found = f"a mapping of {len(nodes)} nodes with {sum(map(len, nodes.values()))} numbers of clients"
+            allowed = "one that names each of the numbers 0 to N − 1 once"
+            fix = "Number all clients from 0, and give each one node."
+            raise InvalidArgumentError("nodes", found, allowed, fix)
         self.clients, self.privacy_unit, self.program = len(self._node), privacy_unit, program
         self._timeout = positive("timeout", timeout, "It is the time that nodes have to answer, in seconds.")
         _wait(grid, lambda here: here >= set(nodes), f"{len(nodes)} declared nodes", patience)
@@ -132,10 +132,9 @@ def client_app(load: Callable[[Context], tuple[Sequence[int], Simulation]]) -> C
         if not held:
             numbers, simulation = load(context)
             if len(set(numbers)) != simulation.clients:
-                raise InvalidArgumentError(
-                    "load", f"a function that returns {len(set(numbers))} numbers for {simulation.clients} clients",
-                    "one that returns a number for each client",
-                )  # fmt: skip
+                found = f"a function that returns {len(set(numbers))} numbers for {simulation.clients} clients"
+                allowed = "one that returns a number for each client"
+                raise InvalidArgumentError("load", found, allowed)
             held.append(({number: place for place, number in enumerate(numbers)}, simulation))
         return held[0]
 

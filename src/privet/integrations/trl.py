@@ -90,10 +90,8 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         if self._user_column not in columns:
             raise InvalidArgumentError("user_column", self._user_column, f"a column of the training set: {', '.join(columns)}")
         if getattr(given.get("args"), "max_length", 1) is None:
-            raise InvalidArgumentError(
-                "SFTConfig.max_length", None, "a number with user_column",
-                "The examples of a user are padded to this public length, so that they can be computed together.",
-            )  # fmt: skip
+            fix = "The examples of a user are padded to this public length, so that they can be computed together."
+            raise InvalidArgumentError("SFTConfig.max_length", None, "a number with user_column", fix)
 
     def _private_parts(self) -> tuple[Dataset[Any], Collate | None, LossFunction]:
         self.train_dataset = unwrap(self.train_dataset)  # if TRL has not prepared it

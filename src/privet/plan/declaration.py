@@ -126,7 +126,7 @@ class Declaration(PrivacyMechanism):
 
     def bound_factors(self) -> Factors:
         """Return the factor of the rule's bound at every step, (T,)."""
-        return self._bound_factors(self.total_steps)
+        return self._factors("bound_schedule", self.bound_schedule, self.total_steps)
 
     def timetable(self) -> Timetable | None:
         """Return the steps that share a mask; None without sparsification."""
@@ -214,9 +214,6 @@ class Declaration(PrivacyMechanism):
         released = () if self.holdout is None else (self.holdout.event,)
         return composed_epsilon(released, delta=self.delta, adjacency=self.adjacency, accountant=accountant)
 
-    def _bound_factors(self, total: int) -> Factors:
-        return self._factors("bound_schedule", self.bound_schedule, total)
-
     def _check_factors(self) -> None:
         """Refuse factors with which a step's bound or multiplier is out of range, before a step that needs it is paid for."""
         if self.steps is None:
@@ -238,6 +235,6 @@ class Declaration(PrivacyMechanism):
     def _multipliers(self, total: int) -> Factors:
         multipliers = super()._multipliers(total)
         if self.noise.deviation == "fixed":
-            bounds = self._bound_factors(total)
+            bounds = self._factors("bound_schedule", self.bound_schedule, total)
             multipliers = multipliers * (bounds[0] / bounds)
         return multipliers

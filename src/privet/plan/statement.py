@@ -57,28 +57,36 @@ def build_guarantee(plan: Declaration, steps: int | None, accountant: str | None
     parts = () if reasons else plan.parts(number)
     events = () if reasons else parts[0]
     delta, adjacency, masks = plan.delta, plan.adjacency, plan.sparsification
+    asked: dict[str, Any] = {"delta": delta, "adjacency": adjacency, "accountant": accountant}
+    noised = "every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps"
+    if plan.embeddings is not None:
+        noised = "every coordinate of selected rows, and of all parameters that are no listed table"
     return Guarantee(
-        **promise_of(plan), epsilon=epsilon,
-        sampling=type(plan.sampling).__name__, sampling_rate=plan.sampling_rate,
-        assumed=_assumed(plan, () if reasons else plan.step_events(number)), steps=number, noise_multiplier=plan.noise_multiplier,
-        sensitivity=plan.clipping.sensitivity, accountant=accountant,
-        discretisation=resolution(
-            events, delta=delta, adjacency=adjacency, accountant=accountant
-        ) if math.isfinite(epsilon) else {},
+        **promise_of(plan),
+        epsilon=epsilon,
+        sampling=type(plan.sampling).__name__,
+        sampling_rate=plan.sampling_rate,
+        assumed=_assumed(plan, () if reasons else plan.step_events(number)),
+        steps=number,
+        noise_multiplier=plan.noise_multiplier,
+        sensitivity=plan.clipping.sensitivity,
+        accountant=accountant,
+        discretisation=resolution(events, **asked) if math.isfinite(epsilon) else {},
         epsilon_by_accountant={name: plan.epsilon(name, steps=number) for name in _covering(plan, events)},
-        epsilon_without_sampling=math.inf if reasons else accounting.parallel_epsilon(
-            map(_known, parts), delta=delta, adjacency=adjacency, accountant=accountant
-        ),
+        epsilon_without_sampling=math.inf if reasons else accounting.parallel_epsilon(map(_known, parts), **asked),
         meaning=tradeoff.NO_PRIVACY if reasons else tradeoff.meaning(*parts, adjacency=adjacency, delta=delta),
         reasons=reasons,
         warnings=("That is at least 1/examples: a weak guarantee",) if plan.delta * plan.people >= 1 else (),
         notes=_notes(plan, number),
-        versions=find_versions(_libraries(events)), bounded=not unbounded(plan.clipping), declared=_declared(plan),
-        queries=_queries(plan), held_out=0 if plan.holdout is None else plan.holdout.examples, not_covered=_not_covered(plan),
+        versions=find_versions(_libraries(events)),
+        bounded=not unbounded(plan.clipping),
+        declared=_declared(plan),
+        queries=_queries(plan),
+        held_out=0 if plan.holdout is None else plan.holdout.examples,
+        not_covered=_not_covered(plan),
         correlation=plan.noise.describe() if isinstance(plan.noise, Correlated) else "",
-        noised="every coordinate of selected rows, and of all parameters that are no listed table" if plan.embeddings is not None
-        else "every coordinate" if masks is None or masks.ranks else "every coordinate that the step's public mask keeps",
-    )  # fmt: skip
+        noised=noised,
+    )
 
 
 def promise_of(*plans: Declaration) -> dict[str, Any]:

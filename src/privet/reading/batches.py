@@ -214,15 +214,16 @@ def check_dataset(dataset: object, examples: int, unit: str | Unit = EXAMPLE) ->
     entries = check_map_style(dataset)
     held = str(getattr(dataset, "privacy_unit", EXAMPLE))
     if held != str(unit):
-        raise InvalidArgumentError(
-            "dataset", f"a data set whose entries are of {held!r}", f"of the plan's unit, {str(unit)!r}",
-            "Create it with privet.units, or set its attribute privacy_unit to the unit of its entries, as in Plan.unit.",
-        )  # fmt: skip
+        allowed = f"of the plan's unit, {str(unit)!r}"
+        fix = "Create it with privet.units, or set its attribute privacy_unit to the unit of its entries, as in Plan.unit."
+        raise InvalidArgumentError("dataset", f"a data set whose entries are of {held!r}", allowed, fix)
     if entries != examples:
         arrays = isinstance(dataset, tuple | list) and all(isinstance(part, Tensor | np.ndarray) for part in dataset)
-        raise InvalidArgumentError(
-            "dataset", f"{entries} {whose(unit).counted}s", f"of exactly the plan's size, {examples}",
-            "Join inputs and labels in one data set: torch.utils.data.TensorDataset(inputs, labels)." if arrays
-            else "The guarantee is stated for that number; create the plan for this data set.",
-        )  # fmt: skip
+        allowed = f"of exactly the plan's size, {examples}"
+        fix = (
+            "Join inputs and labels in one data set: torch.utils.data.TensorDataset(inputs, labels)."
+            if arrays
+            else "The guarantee is stated for that number; create the plan for this data set."
+        )
+        raise InvalidArgumentError("dataset", f"{entries} {whose(unit).counted}s", allowed, fix)
     check_distinct(dataset)

@@ -76,11 +76,9 @@ def check_distinct(dataset: Any) -> None:
         order = np.lexsort((entries, places))  # of equal examples, those of one entry stay together
         places, entries = places[order], entries[order]
         if ((places[1:] == places[:-1]) & (entries[1:] != entries[:-1])).any():
-            raise InvalidArgumentError(
-                "dataset", f"a {type(dataset).__name__} in which an example occurs twice",
-                "one whose entries are different examples",
-                "An example that occurs twice would contribute twice: keep one entry of each.",
-            )  # fmt: skip
+            allowed = "one whose entries are different examples"
+            fix = "An example that occurs twice would contribute twice: keep one entry of each."
+            raise InvalidArgumentError("dataset", f"a {type(dataset).__name__} in which an example occurs twice", allowed, fix)
 
 
 def _locate(base: Any, index: Positions) -> tuple[Hashable, Positions]:
@@ -109,16 +107,14 @@ def _to_positions(subset: Subset[Any]) -> Positions:
     """Return the positions of a subset's entries, interpreted as by `dataset[index]`."""
     given = subset.indices.numpy(force=True) if isinstance(subset.indices, Tensor) else np.asarray(subset.indices)
     if given.ndim != 1 or (len(given) and given.dtype.kind not in "iub"):
-        raise InvalidArgumentError(
-            "dataset", "a Subset whose indices are not integers", "one with an integer position for every entry",
-            "Convert a mask with numpy.flatnonzero(mask).",
-        )  # fmt: skip
+        allowed = "one with an integer position for every entry"
+        fix = "Convert a mask with numpy.flatnonzero(mask)."
+        raise InvalidArgumentError("dataset", "a Subset whose indices are not integers", allowed, fix)
     index = given.astype(np.int64)
     if not len(index) or not isinstance(subset.dataset, Sized):
         return index
     length = len(subset.dataset)
     if not (-length <= index.min() and index.max() < length):
-        raise InvalidArgumentError(
-            "dataset", f"a Subset with an index outside a data set of {length}", f"one with indices in [{-length}, {length - 1}]"
-        )
+        allowed = f"one with indices in [{-length}, {length - 1}]"
+        raise InvalidArgumentError("dataset", f"a Subset with an index outside a data set of {length}", allowed)
     return np.where(index < 0, index + length, index)

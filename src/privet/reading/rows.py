@@ -39,9 +39,8 @@ class ExampleReader(Dataset[tuple[PhysicalBatch, Any]]):
 
     def __init__(self, dataset: Any, collate: Collate | None = None) -> None:
         if isinstance(dataset, BatchDataset) and collate is not None:
-            raise InvalidArgumentError(
-                "collate", collate, f"None for {type(dataset).__name__}", "Pass it to the data set instead."
-            )
+            fix = "Pass it to the data set instead."
+            raise InvalidArgumentError("collate", collate, f"None for {type(dataset).__name__}", fix)
         # Loops shuffle lists between epochs, which would give an entry to another person within a run.
         self.dataset: Any = tuple(dataset) if type(dataset) is list else dataset
         self.collate = collate
@@ -121,10 +120,9 @@ def join_rows(rows: Sequence[Any]) -> Any:
     Tensors with a first dimension of 1 are concatenated along it. Others, such as a table that collate adds, must be equal.
     """
     if len({signature(row) for row in rows}) != 1:
-        raise InvalidArgumentError(
-            "dataset", "examples of several shapes", "examples of one shape where they are joined to a batch",
-            "Pad them: collate=privet.collate.Padded(multiple=16).",
-        )  # fmt: skip
+        allowed = "examples of one shape where they are joined to a batch"
+        fix = "Pad them: collate=privet.collate.Padded(multiple=16)."
+        raise InvalidArgumentError("dataset", "examples of several shapes", allowed, fix)
 
     def joined(first: Any, *others: Any) -> Any:
         if not isinstance(first, Tensor):  # the same in all, by the signature
@@ -133,10 +131,9 @@ def join_rows(rows: Sequence[Any]) -> Any:
             return torch.cat([first, *others])
         if all(one is first or bool(((one == first) | ((one != one) & (first != first))).all()) for one in others):
             return first
-        raise InvalidArgumentError(
-            "collate", "a function that returns different tensors without a batch dimension",
-            "one whose tensors start with a batch dimension, or are the same for every example",
-        )  # fmt: skip
+        found = "a function that returns different tensors without a batch dimension"
+        allowed = "one whose tensors start with a batch dimension, or are the same for every example"
+        raise InvalidArgumentError("collate", found, allowed)
 
     return pytree.tree_map(joined, *rows)
 
@@ -190,7 +187,6 @@ class TensorTable:
 
 
 def _gather(tensors: Sequence[Tensor], place: Tensor, row: Tensor) -> Tensor:
-    """Return rows of the tensors at these places."""
     found = tensors[0].new_empty(len(row), *tensors[0].shape[1:])
     for one in place.unique().tolist():
         here = place == one

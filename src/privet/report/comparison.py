@@ -91,9 +91,8 @@ def _settings(run: Run) -> dict[str, str]:
 def write(directories: Sequence[Path | str], out: Path | str) -> Path:
     """Write `report.html` of a comparison of at least two run directories into `out`, which must not hold a run."""
     if len(directories) < 2:
-        raise InvalidArgumentError(
-            "directories", [str(one) for one in directories], "at least two", "For one run, use privet.report.write."
-        )
+        fix = "For one run, use privet.report.write."
+        raise InvalidArgumentError("directories", [str(one) for one in directories], "at least two", fix)
     target = Path(out)
     if (target / "plan.json").exists():
         raise InvalidArgumentError("--out", str(target), "a directory that holds no run", "Its report would be overwritten.")

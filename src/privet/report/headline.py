@@ -173,12 +173,6 @@ def list_numbers(run: Run) -> tuple[KeyNumber, ...]:
     return (*_privacy(run.guarantee), *_attack(run.guarantee), *_quality(run), *_training(run), *_noise(run))
 
 
-def describe_neighbours(claimed: StoredGuarantee) -> str:
-    """Return how neighbouring data sets differ, as in "one example added or removed"."""
-    differs = _NEIGHBOURS.get(claimed.adjacency, claimed.adjacency)
-    return f"{claimed.unit} {differs}" if differs else claimed.unit
-
-
 def attack_limit(claimed: StoredGuarantee) -> float:
     """Return the largest share of right guesses of an attacker who knows that membership is a fair coin flip.
 
@@ -194,7 +188,8 @@ def attack_limit(claimed: StoredGuarantee) -> float:
 def _privacy(claimed: StoredGuarantee | None) -> Iterator[KeyNumber]:
     if claimed is not None:
         slack = f"δ = {numbers.format_power_of_ten(claimed.delta)}"
-        about = f"at {slack}, for {describe_neighbours(claimed)}"
+        differs = _NEIGHBOURS.get(claimed.adjacency, claimed.adjacency)
+        about = f"at {slack}, for {claimed.unit} {differs}".rstrip()
         yield KeyNumber(
             "epsilon", "Privacy loss ε", numbers.format_epsilon(claimed.epsilon), claimed.epsilon, about, f"at {slack}"
         )

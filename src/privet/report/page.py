@@ -86,15 +86,24 @@ def render_page(run: Run, drawn: Sequence[Figure]) -> str:
     words = [str(run.setup[key]) for key in ("model", "data") if run.setup.get(key)]
     subject = " on ".join(words) or run.directory.resolve().name
     return render_template(
-        "run.html", title=f"{subject}: Privet report", subject=subject, run=run, banners=list(_banners(run)),
-        numbers=list_numbers(run), figures=lambda *names: [figure for name in names for figure in drawn if figure.name == name],
-        logged=[figure for figure in drawn if figure.name.startswith("logged-")], attacks=_attacks(run),
+        "run.html",
+        title=f"{subject}: Privet report",
+        subject=subject,
+        run=run,
+        banners=list(_banners(run)),
+        numbers=list_numbers(run),
+        figures=lambda *names: [figure for name in names for figure in drawn if figure.name == name],
+        logged=[figure for figure in drawn if figure.name.startswith("logged-")],
+        attacks=_attacks(run),
         estimates=_estimates((*list_estimates(run.evaluation), *list_recalls(run.evaluation))) if run.evaluation else None,
         classes=run.evaluation.names if isinstance(run.evaluation, Evaluation) else (),
-        most_classes=_MOST_CLASSES, released=_estimates(list_released(run.held_out)) if run.held_out else None,
-        communication=_communication(run), accountants=_accountants(run), settings=list(_settings(run)),
+        most_classes=_MOST_CLASSES,
+        released=_estimates(list_released(run.held_out)) if run.held_out else None,
+        communication=_communication(run),
+        accountants=_accountants(run),
+        settings=list(_settings(run)),
         releases=PageTable(("Output", "Files", "Status", "Reason"), list(map(_release, list_releases(run))), "releases"),
-    )  # fmt: skip
+    )
 
 
 def _banners(run: Run) -> Iterator[tuple[str, str]]:

@@ -101,18 +101,23 @@ def read(directory: Path) -> Run:
     """Read a run directory with `plan.json` and any of the other files; a damaged file is named."""
     plan = _load(directory / "plan.json", _mapping)
     if plan is None:
-        raise InvalidArgumentError(
-            "directory", str(directory), "a run directory, which contains plan.json", "Give a directory that privet train wrote."
-        )
+        fix = "Give a directory that privet train wrote."
+        raise InvalidArgumentError("directory", str(directory), "a run directory, which contains plan.json", fix)
     measurements, recorded = _load(directory / "metrics.jsonl", _metrics, decode=_json_lines) or ((), frozenset())
     run = Run(
-        directory=directory, plan=plan, guarantee=_load(directory / "guarantee.json", _guarantee), measurements=measurements,
-        recorded=recorded, evaluation=_load(directory / "evaluation.json", _evaluation),
+        directory=directory,
+        plan=plan,
+        guarantee=_load(directory / "guarantee.json", _guarantee),
+        measurements=measurements,
+        recorded=recorded,
+        evaluation=_load(directory / "evaluation.json", _evaluation),
         held_out=_load(directory / "holdout.json", HeldOutEstimate.from_dict),
-        setup=_load(directory / "run.json", _mapping) or {}, status=_load(directory / "status.json", _status),
+        setup=_load(directory / "run.json", _mapping) or {},
+        status=_load(directory / "status.json", _status),
         schema=_load(directory / "schema.toml", str, decode=str) or "",
-        communication=_load(directory / "communication.json", _communication) or {}, files=_list_files(directory),
-    )  # fmt: skip
+        communication=_load(directory / "communication.json", _communication) or {},
+        files=_list_files(directory),
+    )
     if not isinstance(run.evaluation, Evaluation) or run.evaluation.class_names:
         return run
     # Earlier versions kept the public names of the classes in the schema or the settings alone.
@@ -136,9 +141,8 @@ def _load(path: Path, parse: Callable[[Any], T], decode: Callable[[str], Any] = 
     try:
         return parse(decode(read_text(path)))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgumentError(
-            "the file", str(path), "unchanged since training", f"It cannot be read ({error}); restore or remove it."
-        ) from None
+        fix = f"It cannot be read ({error}); restore or remove it."
+        raise InvalidArgumentError("the file", str(path), "unchanged since training", fix) from None
 
 
 def _json_lines(text: str) -> list[Any]:
@@ -187,11 +191,14 @@ def is_known(name: str) -> bool:
 def _measurement(value: Any) -> Measurement:
     squared = _optional(value.get("test_mean_squared_error"))
     return Measurement(
-        int(value["step"]), _optional(value.get("epsilon")), _optional(value.get("test_accuracy")),
-        None if squared is None else math.sqrt(squared), _optional(value.get("communicated")),
-        _optional(value.get("communicated_dense")),
-        {name: float(logged) for name, logged in value.items() if not is_known(name) and logged is not None},
-    )  # fmt: skip
+        step=int(value["step"]),
+        epsilon=_optional(value.get("epsilon")),
+        test_accuracy=_optional(value.get("test_accuracy")),
+        test_error=None if squared is None else math.sqrt(squared),
+        communicated=_optional(value.get("communicated")),
+        communicated_dense=_optional(value.get("communicated_dense")),
+        logged={name: float(logged) for name, logged in value.items() if not is_known(name) and logged is not None},
+    )
 
 
 def _evaluation(value: Any) -> Evaluation | RegressionEvaluation:

@@ -120,14 +120,12 @@ class Setup:
             missing, given = ("views", "augment") if self.views is None else ("augment", "views")
             raise InvalidArgumentError(missing, None, f"given with {given}", f"Set both or neither of {missing} and {given}.")
         if self.user_cap is not None and self.group_size is not None:
-            raise InvalidArgumentError(
-                "group_size", self.group_size, "left out with user_cap", "The unit is either a user or a group."
-            )
+            fix = "The unit is either a user or a group."
+            raise InvalidArgumentError("group_size", self.group_size, "left out with user_cap", fix)
 
     def load_data(self, schema: Schema | None = None) -> DataSet:
         """Return the data set, after fetching it if necessary; a plan's schema takes the place of the file."""
-        options = {name: getattr(self, name) for name in ("folder", "classes", "test", "user_column")}
-        return scale_targets(load_for_run(self.data, schema=schema or self.schema, **options))
+        return load_data(self, schema)
 
     def _check_users(self, dataset: DataSet) -> None:
         if (dataset.users is None) != (self.user_cap is None):
@@ -164,9 +162,8 @@ class Setup:
     def load_public(self, plan: Plan, dataset: DataSet) -> TensorDataset | None:
         """Return the public examples that the plan's clipping rule names, or None for a rule without any."""
         if isinstance(plan.clipping, GEP) and (self.user_cap is not None or self.group_size is not None):
-            raise InvalidArgumentError(
-                "clipping", "GEP", "another rule for users or groups", "Public examples are not divided into users or groups."
-            )
+            fix = "Public examples are not divided into users or groups."
+            raise InvalidArgumentError("clipping", "GEP", "another rule for users or groups", fix)
         return load_public(plan.clipping, dataset)
 
     def checkpoint_every(self, plan: Plan) -> int:
@@ -194,9 +191,8 @@ class Setup:
         """Return the network with initial parameters drawn from the seed."""
         check_task(self.model, self.task(dataset).name)
         if not dataset.train.tensors[0].is_floating_point():
-            raise InvalidArgumentError(
-                "data", self.data, "a data set with numeric inputs", "For text, use a recipe: privet reproduce --list."
-            )
+            fix = "For text, use a recipe: privet reproduce --list."
+            raise InvalidArgumentError("data", self.data, "a data set with numeric inputs", fix)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             return self.architecture(dataset).build().to(self.device)
@@ -221,6 +217,12 @@ class Setup:
         return None if self.average is None else AVERAGES[self.average](model)
 
 
+def load_data(described: Any, schema: Schema | None = None) -> DataSet:
+    """Return the data that settings or options describe, with scaled targets; `schema` takes the place of the file's."""
+    options = {name: getattr(described, name, None) for name in ("folder", "target", "classes", "test", "user_column")}
+    return scale_targets(load_for_run(described.data, schema=schema or described.schema, **options))
+
+
 def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
     """Return the public examples that a plan's rule names, or None for a rule without any.
 
@@ -231,15 +233,14 @@ def load_public(rule: Rule, dataset: DataSet) -> TensorDataset | None:
     if not isinstance(rule, GEP):
         return None
     if dataset.classes is None:
-        raise InvalidArgumentError(
-            "clipping", "GEP", "another rule for a regression by name", "In Python, pass public=... to privet.Training."
-        )
+        fix = "In Python, pass public=... to privet.Training."
+        raise InvalidArgumentError("clipping", "GEP", "another rule for a regression by name", fix)
     inputs = _make_images(dataset, max(_IMAGES, rule.anchors)) if rule.public == DEAD_LEAVES else _load(rule, dataset)
     if inputs.shape[1:] != dataset.input_shape:
-        raise InvalidArgumentError(
-            "clipping.public", f"{rule.public!r} of shape {tuple(inputs.shape[1:])}", f"of shape {dataset.input_shape}",
-            "Public examples must look like the private ones to the model.",
-        )  # fmt: skip
+        found = f"{rule.public!r} of shape {tuple(inputs.shape[1:])}"
+        allowed = f"of shape {dataset.input_shape}"
+        fix = "Public examples must look like the private ones to the model."
+        raise InvalidArgumentError("clipping.public", found, allowed, fix)
     labels = torch.randint(dataset.classes, (len(inputs),), generator=torch.Generator().manual_seed(0), device="cpu")
     return TensorDataset(inputs, labels)
 
@@ -249,10 +250,8 @@ def _load(rule: GEP, dataset: DataSet) -> Tensor:
     found = data.load(rule.public, classes=dataset.classes) if path else data.load(rule.public)
     # A copy of a file elsewhere is not noticed: to compare the contents would make an error depend on them.
     if found.name == dataset.name and (not path or found.provenance == dataset.provenance):
-        raise InvalidArgumentError(
-            "clipping.public", rule.public, "other data than those that are trained on",
-            "What gradients of private examples span is private, too.",
-        )  # fmt: skip
+        fix = "What gradients of private examples span is private, too."
+        raise InvalidArgumentError("clipping.public", rule.public, "other data than those that are trained on", fix)
     return found.train.tensors[0]
 
 

@@ -49,9 +49,8 @@ def describe_data(dataset: DataSet, threshold: float) -> tuple[int, int, ConvexL
     if not dataset.train.tensors[0].is_floating_point():
         raise InvalidArgumentError("data", dataset.name, "a data set with numeric inputs")
     if dataset.users is not None:
-        raise InvalidArgumentError(
-            "data", dataset.name, "without users", "Here one example is the unit of privacy; for users: privet train."
-        )
+        fix = "Here one example is the unit of privacy; for users: privet train."
+        raise InvalidArgumentError("data", dataset.name, "without users", fix)
     priors = () if dataset.schema is None else dataset.schema.priors
     if dataset.classes is None:
         loss: ConvexLoss = Huber(threshold)
@@ -85,10 +84,17 @@ def fit_and_write(
     guarantee = state_guarantee(plan, notes, dataset.public, " ".join((purpose or "").split()))
     write_model(directory, module, architecture, dataset, guarantee, evaluation, name=data, license=license)
     facts = {
-        "data": data, "model": architecture.name, "mechanism": type(plan.mechanism).__name__, "seconds": round(seconds, 2),
-        "parameters": weights.numel(), "provenance": dataset.provenance, "test_data": dataset.test_data,
-        "purpose": purpose, "defaults": dict(defaults or {}), "versions": dict(guarantee.versions),
-    }  # fmt: skip
+        "data": data,
+        "model": architecture.name,
+        "mechanism": type(plan.mechanism).__name__,
+        "seconds": round(seconds, 2),
+        "parameters": weights.numel(),
+        "provenance": dataset.provenance,
+        "test_data": dataset.test_data,
+        "purpose": purpose,
+        "defaults": dict(defaults or {}),
+        "versions": dict(guarantee.versions),
+    }
     files = {
         "run.json": json.dumps(facts, indent=2),
         STATUS: json.dumps({"state": "complete", "steps_done": 1, "steps_planned": 1}),

@@ -35,9 +35,8 @@ def sizes(dataset: DataSet, fraction: float | None, *, user_cap: int | None, gro
     held_out = 0 if fraction is None else round(between("holdout", fraction, 0.0, 1.0, "Such as 0.2.") * counted)
     left = counted - held_out if group_size is None else -(-(counted - held_out) // group_size)
     if fraction is not None and (held_out < 1 or left < 2):
-        raise InvalidArgumentError(
-            "holdout", fraction, f"such that 1 to {counted - 2} of the {counted} examples or users are held out"
-        )
+        allowed = f"such that 1 to {counted - 2} of the {counted} examples or users are held out"
+        raise InvalidArgumentError("holdout", fraction, allowed)
     return left, held_out
 
 

@@ -10,9 +10,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import nn
 
+from privet._utils.tensors import total_size
 from privet.data import DataSet
 from privet.errors import InvalidArgumentError, count
 from privet.federated import Communication, Federated, LocalSteps, ProcessPool, Simulation
@@ -56,10 +56,8 @@ class FederatedSetup(Setup):
 
     def _check_users(self, dataset: DataSet) -> None:
         if dataset.users is None:
-            raise InvalidArgumentError(
-                "data", self.data, "data with users, who are the clients",
-                'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.',
-            )  # fmt: skip
+            fix = 'Users are a column of the kind "user" in a schema, or the array user_column of an .npz file.'
+            raise InvalidArgumentError("data", self.data, "data with users, who are the clients", fix)
         super()._check_users(dataset)
 
     def checkpoint_every(self, plan: Plan) -> int:
@@ -75,7 +73,7 @@ def _train(
     clients, model = setup.divide(dataset, key).training, setup.build_model(dataset)
     assert isinstance(clients, Users)
     optimizer, task = setup.build_optimizer(plan, model), setup.task(dataset)
-    at_once = min(setup.entries_at_once, max(1, _AT_ONCE // sum(map(torch.numel, trainable(model).values()))))
+    at_once = min(setup.entries_at_once, max(1, _AT_ONCE // total_size(trainable(model).values())))
     simulation = Simulation(model, task.loss, clients, setup.local, at_once=at_once)
     pool = nullcontext(simulation) if setup.processes == 1 else ProcessPool(simulation, setup.processes)
     with pool as population, begin(model, population, optimizer) as federated:
@@ -86,9 +84,14 @@ def _train(
         guarantee = add_data_facts(federated.guarantee(), dataset, task, (*forecast.warnings, *warn_of_majority(evaluation)))
     assert federated.directory is not None
     outcome = Outcome(
-        federated.directory, guarantee, evaluation, dataset.test_data, federated.seconds, defaults=setup.defaults,
+        federated.directory,
+        guarantee,
+        evaluation,
+        dataset.test_data,
+        federated.seconds,
+        defaults=setup.defaults,
         communication=Communication.of(plan, trainable(model), federated.steps_spent),
-    )  # fmt: skip
+    )
     write_results(outcome, model, setup, plan, dataset, {})
     return outcome
 

@@ -30,10 +30,8 @@ def check_queries(plan: Plan, held_out: int) -> None:
     """Refuse a plan whose query on held-out entries does not fit the number of entries that a run holds out."""
     planned = 0 if plan.holdout is None else plan.holdout.examples
     if planned != held_out:
-        raise InvalidArgumentError(
-            "plan.holdout", planned, f"for the {held_out} entries that the run holds out",
-            "Give --holdout together with --evaluation-epsilon, or a plan with a holdout of that size.",
-        )  # fmt: skip
+        fix = "Give --holdout together with --evaluation-epsilon, or a plan with a holdout of that size."
+        raise InvalidArgumentError("plan.holdout", planned, f"for the {held_out} entries that the run holds out", fix)
 
 
 def release_estimate(
@@ -54,10 +52,15 @@ def release_estimate(
     metrics, intervals = estimate(task.name, noised, examples=query.examples, noise_multiplier=query.multiplier, width=task.width)
     counted = find_unit(plan.unit).counted
     return HeldOutEstimate(
-        task=task.name, metrics=metrics, intervals=intervals, examples=query.examples,
-        unit=counted if isinstance(held_out, Users) else "example", epsilon=plan.holdout_epsilon(), delta=plan.delta,
+        task=task.name,
+        metrics=metrics,
+        intervals=intervals,
+        examples=query.examples,
+        unit=counted if isinstance(held_out, Users) else "example",
+        epsilon=plan.holdout_epsilon(),
+        delta=plan.delta,
         noise_multiplier=query.multiplier,
-    )  # fmt: skip
+    )
 
 
 def adopt_priors(training: Training, task: Task, entries: Dataset[Any]) -> bool:

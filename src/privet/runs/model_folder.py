@@ -36,10 +36,18 @@ def write_model(
     """Write the folder of a finished run's model, with public or released results; `name` is that of the data set, or a path."""
     target = dataset.schema.target if dataset.schema else _NUMBER if dataset.classes is None else _CLASS
     saving.write_model(
-        directory / FOLDER, module, guarantee, list(_list_metrics(evaluation, estimate)), license,
-        architecture=architecture, target=target, task=describe_task(dataset), schema=dataset.schema,
-        preprocessing=dataset.preprocessing, data_set=dataset.name if name in published_sets() else None,
-    )  # fmt: skip
+        directory / FOLDER,
+        module,
+        guarantee,
+        list(_list_metrics(evaluation, estimate)),
+        license,
+        architecture=architecture,
+        target=target,
+        task=describe_task(dataset),
+        schema=dataset.schema,
+        preprocessing=dataset.preprocessing,
+        data_set=dataset.name if name in published_sets() else None,
+    )
 
 
 def describe_task(dataset: DataSet) -> Target:

@@ -23,6 +23,7 @@ from torch import nn
 from privet import report
 from privet._utils.documents import DocumentError, from_json, read_text
 from privet._utils.files import write_atomically, write_text
+from privet._utils.tensors import total_size
 from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
@@ -91,9 +92,13 @@ def start(
     key = new_key()
     check_queries(plan, setup.sizes(dataset)[1])
     storage = Storage(
-        directory, budget=budget, checkpoint_every=setup.checkpoint_every(plan), files=initial_files(setup, plan),
-        private={KEY: key + "\n"} if setup.needs_key else {}, purpose=setup.purpose or "",
-    )  # fmt: skip
+        directory,
+        budget=budget,
+        checkpoint_every=setup.checkpoint_every(plan),
+        files=initial_files(setup, plan),
+        private={KEY: key + "\n"} if setup.needs_key else {},
+        purpose=setup.purpose or "",
+    )
     loop, train = TRAINERS[type(setup)]
     return train(setup, plan, dataset, key, partial(loop, plan, directory=storage), progress, callbacks, announce)
 
@@ -166,10 +171,15 @@ def _train(
     division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
     training = begin(
-        model, setup.build_loss(task.loss), optimizer, division.training, public=setup.load_public(plan, dataset),
-        physical_batch_size=setup.entries_at_once, scheduler=setup.build_scheduler(plan, optimizer),
+        model,
+        setup.build_loss(task.loss),
+        optimizer,
+        division.training,
+        public=setup.load_public(plan, dataset),
+        physical_batch_size=setup.entries_at_once,
+        scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
-    )  # fmt: skip
+    )
     assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     forecast = foresee(setup, plan, dataset, model, announce)
@@ -198,7 +208,7 @@ def foresee(
     public: dict[str, Any] = {"epsilon": plan.epsilon(), "delta": plan.delta}
     task, schema = setup.task(dataset).name, dataset.schema is not None
     simpler = find_simpler_model(setup.model, plan.examples, dataset.input_shape, task=task, schema=schema, **public)
-    found = assess(plan, sum(map(torch.numel, trainable(model).values())), epsilon=public["epsilon"], simpler=simpler)
+    found = assess(plan, total_size(trainable(model).values()), epsilon=public["epsilon"], simpler=simpler)
     if announce is not None:
         announce(found)
     return found
@@ -246,7 +256,7 @@ def write_results(
         **asdict(setup),
         "provenance": dataset.provenance,
         "test_data": dataset.test_data,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": total_size(model.parameters()),
         **facts,
         "seconds": round(outcome.seconds, 2),
         "versions": dict(guarantee.versions),

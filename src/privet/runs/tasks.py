@@ -20,7 +20,7 @@ from privet.evaluation.held_out import Scores, classification_scores, regression
 from privet.gradients.core.losses import LossFunction
 from privet.models.networks import FOR_TABLES
 from privet.tables import Regression, Schema
-from privet.tables.columns import Bounded
+from privet.tables.bounded import Bounded
 
 # Of the hidden layer of "table", for classes: with 1, its noise hides rare classes (docs/results/defaults.md).
 _SCALE = 0.25
@@ -110,20 +110,15 @@ def _classification(dataset: DataSet, classes: int, loss: LossFunction) -> Task:
     )  # fmt: skip
 
 
-def _regression(target: Regression) -> Task:
-    evaluated = "mean squared error, mean absolute error and R²"
-    measured = ("mean_squared_error", "mean_absolute_error", "r_squared")
-    width = target.upper - target.lower
-    scores = regression_scores(target.decode, width)
-    return Task("regression", 1, squared_error, scores, evaluated, measured, width, target.decode)
-
-
 def task_of(dataset: DataSet, priors: tuple[float, ...] | None = None, *, counted: bool = False) -> Task:
     """Return the task of a data set as `scale_targets` returns it, with public class priors, or released ones (`counted`)."""
     if dataset.classes is None:
         if priors is not None or counted:
             raise InvalidArgumentError("class_priors", priors, "left out for a regression", "Its target has no classes.")
-        return _regression(_bounds(dataset))
+        target = _bounds(dataset)
+        width, measured = target.upper - target.lower, ("mean_squared_error", "mean_absolute_error", "r_squared")
+        evaluated, scores = "mean squared error, mean absolute error and R²", regression_scores(target.decode, width)
+        return Task("regression", 1, squared_error, scores, evaluated, measured, width, target.decode)
     if priors is None and not counted:
         return _classification(dataset, dataset.classes, cross_entropy)
     if priors is not None and counted:
@@ -156,12 +151,8 @@ def network_options(model: str, schema: Schema | None) -> dict[str, Any]:
 
 def number_features(schema: Schema) -> tuple[int, ...]:
     """Return the positions of the features that are numbers scaled to [-1, 1], from the public schema."""
-    places, start = [], 0
-    for _, column in schema.columns:
-        if isinstance(column, Bounded):
-            places.append(start)
-        start += len(column.labels())
-    return tuple(places)
+    features = ((column, label) for _, column in schema.columns for label in column.labels())
+    return tuple(place for place, (column, label) in enumerate(features) if isinstance(column, Bounded) and not label)
 
 
 def scale_targets(dataset: DataSet) -> DataSet:

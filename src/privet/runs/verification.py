@@ -87,9 +87,13 @@ def verify(directory: Path) -> Verified | VerifiedFit:
     history.check_plan(plan.to_dict(), multipliers, f"the ledger {path}", plan.queries)
     if isinstance(plan, ConvexPlan):
         return VerifiedFit(
-            run=history.run, queries=tuple(history.queries), released="solution" in history.answers,
-            epsilon=plan.epsilon() if history.queries else 0.0, delta=plan.delta, tip=tips[-1],
-        )  # fmt: skip
+            run=history.run,
+            queries=tuple(history.queries),
+            released="solution" in history.answers,
+            epsilon=plan.epsilon() if history.queries else 0.0,
+            delta=plan.delta,
+            tip=tips[-1],
+        )
     saved, state = checkpoint.latest(directory)
     if state is not None and (state["ledger"] not in tips or state["step"] > history.spent):
         raise LedgerError(f"the checkpoint {saved} is newer than, or foreign to, the ledger: spent steps would not be counted")
@@ -101,10 +105,17 @@ def verify(directory: Path) -> Verified | VerifiedFit:
         if drawn < history.spent:
             raise LedgerError(f"the budget {recorded['path']} counts {drawn} steps of a run that spent {history.spent}")
     return Verified(
-        run=history.run, steps_spent=history.spent, steps_planned=plan.total_steps,
-        epsilon=plan.epsilon(DEFAULT_ACCOUNTANT, steps=history.spent), delta=plan.delta, tip=tips[-1], sessions=history.sessions,
-        torn=torn, completed=None if state is None else int(state["step"]), queries=tuple(history.queries),
-    )  # fmt: skip
+        run=history.run,
+        steps_spent=history.spent,
+        steps_planned=plan.total_steps,
+        epsilon=plan.epsilon(DEFAULT_ACCOUNTANT, steps=history.spent),
+        delta=plan.delta,
+        tip=tips[-1],
+        sessions=history.sessions,
+        torn=torn,
+        completed=None if state is None else int(state["step"]),
+        queries=tuple(history.queries),
+    )
 
 
 def _read_convex_plan(directory: Path) -> ConvexPlan | None:

@@ -1,6 +1,7 @@
 """Tables of private rows: a public schema that defines the encoding of every column, and readers that infer nothing."""
 
-from privet.tables.columns import Boolean, Category, Date, Identifier, Ignore, Number, Text, UserId
+from privet.tables.bounded import Date, Number
+from privet.tables.columns import Boolean, Category, Identifier, Ignore, Text, UserId
 from privet.tables.drafts import draft
 from privet.tables.frames import read_frame, read_types
 from privet.tables.schema import Schema, count_misfits

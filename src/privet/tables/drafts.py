@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privet.errors import InvalidArgumentError
+from privet.tables.bounded import SCALES, Date, Number, read_day
 from privet.tables.cells import MISSING_CELLS, parse_numbers, to_number, to_words
-from privet.tables.columns import Boolean, Category, Column, Date, Identifier, Ignore, Number, Text, UserId, read_day
+from privet.tables.columns import Boolean, Category, Column, Identifier, Ignore, Text, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import MOST_CLASSES, Classification, Regression, Target
 from privet.tables.toml import OPEN, write_column, write_key, write_target, write_value
@@ -193,8 +194,7 @@ def _guess(name: str, cells: list[str]) -> tuple[Column, str]:
     if few:
         return Category(distinct), ""
     if numbers is not None:
-        logarithms = np.sign(numbers) * np.log1p(np.abs(numbers))
-        skewed = abs(_skewness(numbers)) > max(_SKEWED, 2 * abs(_skewness(logarithms)))
+        skewed = abs(_skewness(numbers)) > max(_SKEWED, 2 * abs(_skewness(SCALES["log"](numbers))))
         return Number(*_generous(numbers), scale="log" if skewed else "linear"), "very skewed" if skewed else ""
     if words >= _WORDS_OF_A_TEXT:
         return Text(_TEXT_FEATURES), ""
@@ -229,10 +229,8 @@ def _whole(numbers: NDArray[np.float64]) -> bool:
 def _ordered(distinct: set[str]) -> tuple[str, ...]:
     """Return values by their number, if all have one, else by the alphabet; of two spellings of a number, the first."""
     by_number = {to_number(cell): cell for cell in sorted(distinct, reverse=True)}
-    if None in by_number:
-        return tuple(sorted(distinct))
-    key: Callable[[int | float | None], float] = lambda number: number or 0.0  # noqa: E731
-    return tuple(by_number[number] for number in sorted(by_number, key=key))
+    numbers = [number for number in by_number if number is not None]
+    return tuple(sorted(distinct)) if len(numbers) < len(by_number) else tuple(map(by_number.__getitem__, sorted(numbers)))
 
 
 def _skewness(numbers: NDArray[np.float64]) -> float:

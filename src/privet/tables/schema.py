@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.registry import Part, add, decode, encode
 from privet.errors import InvalidArgumentError, PrivetError
+from privet.tables.bounded import Bounded
 from privet.tables.cells import MISSING_CELLS, UNDECLARED, Words, list_cells, mark_missing, plain, spellings, to_words
-from privet.tables.columns import MISSING, UNFIT, Bounded, Column, Identifier, UserId
+from privet.tables.columns import MISSING, UNFIT, Column, Identifier, UserId
 from privet.tables.frames import Frame
 from privet.tables.targets import Classification, Target
 from privet.tables.toml import kind_of, parse_schema, write_schema

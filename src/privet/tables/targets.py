@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from privet._utils.registry import add
 from privet.errors import InvalidArgumentError, positive
+from privet.tables.bounded import Number
 from privet.tables.cells import UNDECLARED, Words, match, to_number, to_words
-from privet.tables.columns import Declared, Number, distinct_texts, shorten
+from privet.tables.columns import Declared, distinct_texts, shorten
 
 # The number of classes of the largest common benchmark; more of them indicate a regression target by mistake.
 MOST_CLASSES = 1000

@@ -24,7 +24,8 @@ from typing import Any, TypeVar
 
 from privet._utils.documents import DocumentError, from_toml
 from privet.errors import InvalidArgumentError, choice
-from privet.tables.columns import Boolean, Category, Column, Date, Identifier, Ignore, Number, Text, UserId
+from privet.tables.bounded import Date, Number
+from privet.tables.columns import Boolean, Category, Column, Identifier, Ignore, Text, UserId
 from privet.tables.targets import Classification, Regression, Target
 
 _T = TypeVar("_T")

@@ -79,11 +79,8 @@ class Sink(Callback):
             act()
         except Exception as error:
             self._failed = True
-            warnings.warn(
-                f"{type(self).__name__} failed ({type(error).__name__}: {error}); it gets no more values, and training continues",
-                PrivetWarning,
-                stacklevel=3,
-            )
+            why = f"{type(self).__name__} failed ({type(error).__name__}: {error})"
+            warnings.warn(f"{why}; it gets no more values, and training continues", PrivetWarning, stacklevel=3)
 
 
 class TensorBoard(Sink):
@@ -100,7 +97,7 @@ class TensorBoard(Sink):
 
     def __init__(self, directory: str | Path, *, settings: Mapping[str, Any] | None = None, every: int | None = None) -> None:
         super().__init__(every)
-        _check_installed("TensorBoard", "tensorboard", "tensorboard")
+        _check_installed("TensorBoard", "tensorboard")
         self._directory, self._settings = Path(directory).absolute(), dict(settings or {})
 
     @cached_property
@@ -149,7 +146,7 @@ class WandB(Sink):
         **options: Any,
     ) -> None:
         super().__init__(every)
-        _check_installed("WandB", "wandb", "wandb")
+        _check_installed("WandB", "wandb")
         self._options = {"project": project, "name": name, "config": dict(settings or {}), **options}
 
     @cached_property
@@ -190,7 +187,7 @@ class MLflow(Sink):
         every: int | None = None,
     ) -> None:
         super().__init__(every)
-        _check_installed("MLflow", "mlflow", "mlflow")
+        _check_installed("MLflow", "mlflow")
         self._experiment, self._name, self._uri = experiment, name, tracking_uri
         self._settings = dict(settings or {})
 
@@ -202,7 +199,6 @@ class MLflow(Sink):
 
     @cached_property
     def _run(self) -> str:
-        """The id of the run."""
         found = self._client.get_experiment_by_name(self._experiment)
         experiment = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
         run = str(self._client.create_run(experiment, run_name=self._name).info.run_id)
@@ -221,11 +217,10 @@ class MLflow(Sink):
             self._client.set_terminated(self._run)
 
 
-def _check_installed(sink: str, package: str, extra: str) -> None:
+def _check_installed(sink: str, package: str) -> None:
     if importlib.util.find_spec(package) is None:
-        raise InvalidArgumentError(
-            "sink", sink, f"one whose library is installed ({package} is not)", f"Install it: pip install 'privet[{extra}]'."
-        )
+        fix = f"Install it: pip install 'privet[{package}]'."
+        raise InvalidArgumentError("sink", sink, f"one whose library is installed ({package} is not)", fix)
 
 
 Make = Callable[[str, Path, Mapping[str, Any]], Sink]

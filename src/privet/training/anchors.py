@@ -32,15 +32,13 @@ class Anchors:
 
     def __init__(self, rule: GEP, parts: Parts, parameters: Mapping[str, nn.Parameter], size: int, words: Words) -> None:
         if parts.public is parts.dataset:
-            raise InvalidArgumentError(
-                "public", "the training data", "other data", "What gradients of private examples span is private, too."
-            )
+            fix = "What gradients of private examples span is private, too."
+            raise InvalidArgumentError("public", "the training data", "other data", fix)
         self._number, self._words = check_map_style(parts.public), words
         if self._number < rule.anchors:
-            raise InvalidArgumentError(
-                "public", f"{self._number} examples", f"at least the {rule.anchors} anchors of the plan",
-                "Use more public examples, or lower `anchors` in clipping.GEP.",
-            )  # fmt: skip
+            allowed = f"at least the {rule.anchors} anchors of the plan"
+            fix = "Use more public examples, or lower `anchors` in clipping.GEP."
+            raise InvalidArgumentError("public", f"{self._number} examples", allowed, fix)
         self._rows = ExampleReader(parts.public, parts.collate)
         seeds = make_seed_source(words)
         self._engine = Engine(parts.model, parts.loss_fn, parameters, physical_batch_size=size, seeds=seeds)
@@ -57,9 +55,8 @@ class Anchors:
                 )
             return None
         if public is None:
-            raise InvalidArgumentError(
-                "public", None, "a data set of public examples, for clipping.GEP", f"The plan names them: {rule.public!r}."
-            )
+            fix = f"The plan names them: {rule.public!r}."
+            raise InvalidArgumentError("public", None, "a data set of public examples, for clipping.GEP", fix)
         return cls(rule, parts, parameters, size, words)
 
     def at(self, rule: Rule, masks: Mapping[str, Tensor] | None, method: str) -> Subspace:
@@ -91,7 +88,7 @@ class Anchors:
         except PrivetError:
             raise
         except Exception as error:
-            raise InvalidArgumentError(
-                "public", f"with a first example for which the loss raises {type(error).__name__}: {error}",
-                "a data set whose items are like those of the training data", "Labels may be arbitrary.",
-            ) from error  # fmt: skip
+            found = f"with a first example for which the loss raises {type(error).__name__}: {error}"
+            allowed = "a data set whose items are like those of the training data"
+            fix = "Labels may be arbitrary."
+            raise InvalidArgumentError("public", found, allowed, fix) from error

@@ -80,7 +80,6 @@ class Step:
 
 
 def _finite(value: float | None) -> float | None:
-    """Return a finite number as it is, and None for any other value."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -119,10 +118,8 @@ class Callback:
 def _check_callbacks(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     found = tuple(callbacks) if isinstance(callbacks, Iterable) else (None,)
     if not all(isinstance(one, Callback) for one in found):
-        raise InvalidArgumentError(
-            "callbacks", callbacks, "a list of privet.Callback objects",
-            "Derive your class from privet.Callback and pass an instance of it in a list.",
-        )  # fmt: skip
+        fix = "Derive your class from privet.Callback and pass an instance of it in a list."
+        raise InvalidArgumentError("callbacks", callbacks, "a list of privet.Callback objects", fix)
     return found
 
 
@@ -195,11 +192,8 @@ class MetricsFile(Callback):
                 file.write(line.encode())
         except OSError as error:
             self._failed = True
-            warnings.warn(
-                f"{self._path} cannot be written ({error.strerror}); it gets no more lines, and training continues",
-                PrivetWarning,
-                stacklevel=2,
-            )
+            text = f"{self._path} cannot be written ({error.strerror}); it gets no more lines, and training continues"
+            warnings.warn(text, PrivetWarning, stacklevel=2)
 
 
 def _read_seconds(directory: Path) -> float:

@@ -63,11 +63,11 @@ def check_one_process() -> None:
         elif distributed.is_torchelastic_launched():
             size = int(os.environ.get("WORLD_SIZE", "1"))
     if size > 1:
-        raise InvalidArgumentError(
-            "world_size", size, "1",
+        fix = (
             "Privet trains in one process on one device: each of several would spend the whole ε on its own. Start the script "
-            "without torchrun, and leave torch.distributed out.",
-        )  # fmt: skip
+            "without torchrun, and leave torch.distributed out."
+        )
+        raise InvalidArgumentError("world_size", size, "1", fix)
 
 
 def choose_physical_batch_size(plan: Plan) -> int:
@@ -89,31 +89,28 @@ def check_plan_suits(optimizer: torch.optim.Optimizer, plan: Plan, parameters: M
 def check_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, fresh: bool) -> None:
     """Refuse an optimizer that evaluates the loss, changes other parameters than the model's, or (if `fresh`) has taken steps."""
     if isinstance(optimizer, list | tuple):
-        raise InvalidArgumentError(
-            "optimizer", f"a {type(optimizer).__name__} of {len(optimizer)}", "one torch.optim optimizer",
-            "Combine several over disjoint parameters: privet.optim.Combined(*optimizers).",
-        )  # fmt: skip
+        allowed = "one torch.optim optimizer"
+        fix = "Combine several over disjoint parameters: privet.optim.Combined(*optimizers)."
+        raise InvalidArgumentError("optimizer", f"a {type(optimizer).__name__} of {len(optimizer)}", allowed, fix)
     every = list(wrapped(optimizer)) if isinstance(optimizer, torch.optim.Optimizer) else []
     if not every or any(map(_evaluates_again, map(type, every))):
-        raise InvalidArgumentError(
-            "optimizer", type(optimizer).__name__, "a torch.optim optimizer that takes one gradient per step",
-            "An optimizer that evaluates the loss again (LBFGS, closures) would use the data outside the plan.",
-        )  # fmt: skip
+        allowed = "a torch.optim optimizer that takes one gradient per step"
+        fix = "An optimizer that evaluates the loss again (LBFGS, closures) would use the data outside the plan."
+        raise InvalidArgumentError("optimizer", type(optimizer).__name__, allowed, fix)
     differentiated = any(group.get("differentiable") for each in every for group in each.param_groups)
     if differentiated or any(isinstance(each, torch.optim.SparseAdam) for each in every):
-        raise InvalidArgumentError(
-            "optimizer", f"{type(optimizer).__name__} for sparse gradients, or with differentiable=True",
-            "one for dense gradients",
+        found = f"{type(optimizer).__name__} for sparse gradients, or with differentiable=True"
+        fix = (
             "A release has noise in every row, and nothing is differentiated through a step: use Adam (or SGD with "
-            "Plan(embeddings=…), which releases rows), or leave differentiable out.",
-        )  # fmt: skip
+            "Plan(embeddings=…), which releases rows), or leave differentiable out."
+        )
+        raise InvalidArgumentError("optimizer", found, "one for dense gradients", fix)
     held = [{id(one) for group in each.param_groups for one in group["params"] if one.requires_grad} for each in every]
     names = {id(parameter): name for name, parameter in parameters.items()}
     if left_out := [name for key, name in names.items() if key not in held[0]]:
-        raise InvalidArgumentError(
-            "optimizer", f"without {', '.join(left_out[:3])}", "over every trainable parameter of the model",
-            "Pass model.parameters(), or freeze those with requires_grad_(False).",
-        )  # fmt: skip
+        allowed = "over every trainable parameter of the model"
+        fix = "Pass model.parameters(), or freeze those with requires_grad_(False)."
+        raise InvalidArgumentError("optimizer", f"without {', '.join(left_out[:3])}", allowed, fix)
     if any(own - names.keys() for own in held):
         raise InvalidArgumentError("optimizer", "over foreign parameters", "over the model's own trainable parameters only")
     if fresh:
@@ -141,10 +138,10 @@ def check_fresh_optimizer(optimizer: torch.optim.Optimizer, parameters: Mapping[
         attributes = {name: value for name, value in vars(each).items() if name not in ("state", "param_groups", "defaults")}
         for path, leaf in list_leaves(attributes):  # such as the slow weights of Lookahead
             if isinstance(leaf, Tensor | np.ndarray) and not is_blank(leaf) and not _is_public(leaf, known):
-                raise InvalidArgumentError(
-                    "optimizer", f"with tensors of its own in an attribute ({path})", "new, without values of earlier steps",
-                    "Zeros and copies of parameters as they are now may be there; it may create others in its first step().",
-                )  # fmt: skip
+                found = f"with tensors of its own in an attribute ({path})"
+                allowed = "new, without values of earlier steps"
+                fix = "Zeros and copies of parameters as they are now may be there; it may create others in its first step()."
+                raise InvalidArgumentError("optimizer", found, allowed, fix)
 
 
 def _is_public(value: Any, known: Iterable[Tensor | float]) -> bool:
@@ -162,11 +159,11 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
     try:
         inspect.signature(scheduler.step).bind()
     except TypeError:
-        raise InvalidArgumentError(
-            "scheduler", kind, "one whose step() needs no arguments",
+        fix = (
             "A metric of the training data would not be private. Choose a schedule that is known in advance, or leave scheduler= "
-            "out and call step(metric) between steps, with a metric of public data.",
-        ) from None  # fmt: skip
+            "out and call step(metric) between steps, with a metric of public data."
+        )
+        raise InvalidArgumentError("scheduler", kind, "one whose step() needs no arguments", fix) from None
     for each in (scheduler, *getattr(scheduler, "_schedulers", ())):
         for name, value in vars(each).items():
             if isinstance(value, Epochs) or (name == "T_max" and value is None):  # which fails after the first step
@@ -175,45 +172,37 @@ def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, st
         if getattr(each, "optimizer", None) is not optimizer:
             raise InvalidArgumentError("scheduler", f"{kind} of another optimizer", "made for the optimizer of this training")
         if fresh and getattr(each, "last_epoch", 0) > 0:
-            raise InvalidArgumentError(
-                "scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0",
-                "It counts the steps of the run; create a new one, with a schedule that starts at the first step.",
-            )  # fmt: skip
+            fix = "It counts the steps of the run; create a new one, with a schedule that starts at the first step."
+            raise InvalidArgumentError("scheduler", f"{kind} after {each.last_epoch} steps", "new: at step 0", fix)
     if isinstance(scheduler, OneCycleLR) and scheduler.total_steps < steps:
-        raise InvalidArgumentError(
-            "scheduler", f"OneCycleLR(total_steps={scheduler.total_steps})", f"of at least {steps} steps, which the plan takes",
-            "It would end the run with an error after privacy has been spent. Use total_steps=plan.total_steps.",
-        )  # fmt: skip
+        allowed = f"of at least {steps} steps, which the plan takes"
+        fix = "It would end the run with an error after privacy has been spent. Use total_steps=plan.total_steps."
+        raise InvalidArgumentError("scheduler", f"OneCycleLR(total_steps={scheduler.total_steps})", allowed, fix)
 
 
 def check_average(average: AveragedModel, model: nn.Module, *, fresh: bool) -> None:
     """Refuse an average of another model, or (if `fresh`) one that already contains steps."""
     if not isinstance(average, AveragedModel):
-        raise InvalidArgumentError(
-            "average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel",
-            "AveragedModel(model) is a uniform average; with multi_avg_fn=get_ema_multi_avg_fn(0.999), it is exponential.",
-        )  # fmt: skip
+        fix = "AveragedModel(model) is a uniform average; with multi_avg_fn=get_ema_multi_avg_fn(0.999), it is exponential."
+        raise InvalidArgumentError("average", type(average).__name__, "a torch.optim.swa_utils.AveragedModel", fix)
     own, averaged = dict(model.named_parameters()), dict(average.module.named_parameters())
     if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in averaged.items()}:
         raise InvalidArgumentError("average", "of another model", "made from the trained model")
     for name, value in own.items():
         if value.requires_grad and gradient_dtype(value) != value.dtype:
-            raise InvalidArgumentError(
-                "average", f"of {name} in {value.dtype}", "of trained parameters in float32",
-                "Rounding would remove most of its updates. Train in float32, with autocast for speed.",
-            )  # fmt: skip
+            allowed = "of trained parameters in float32"
+            fix = "Rounding would remove most of its updates. Train in float32, with autocast for speed."
+            raise InvalidArgumentError("average", f"of {name} in {value.dtype}", allowed, fix)
     if not fresh:
         return
     if int(average.n_averaged) > 0:
-        raise InvalidArgumentError(
-            "average", "of earlier steps", "new", "Parameters of earlier steps would carry their data into this run."
-        )
+        fix = "Parameters of earlier steps would carry their data into this run."
+        raise InvalidArgumentError("average", "of earlier steps", "new", fix)
     for name, value in own.items():
         if not torch.equal(value.detach(), averaged[name].detach().to(value)):
-            raise InvalidArgumentError(
-                "average", f"with another value of {name} than the model", "made from the model as it is now",
-                "Create the average after the model has its initial parameters: AveragedModel(model).",
-            )  # fmt: skip
+            allowed = "made from the model as it is now"
+            fix = "Create the average after the model has its initial parameters: AveragedModel(model)."
+            raise InvalidArgumentError("average", f"with another value of {name} than the model", allowed, fix)
 
 
 @functools.lru_cache(maxsize=64)

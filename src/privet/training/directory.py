@@ -78,9 +78,8 @@ class Storage:
         count("checkpoint_every", self.checkpoint_every, fix="It is the number of steps from one checkpoint to the next.")
         for name in (*self.files, *self.private):
             if not name or Path(name).name != name or name in OWN_FILES:
-                raise InvalidArgumentError(
-                    "files", name, f"a file name without a folder, and none of {', '.join(OWN_FILES)}", "Rename it."
-                )
+                allowed = f"a file name without a folder, and none of {', '.join(OWN_FILES)}"
+                raise InvalidArgumentError("files", name, allowed, "Rename it.")
         if self.directory is None and self.anchor is not None:
             raise InvalidArgumentError("anchor", str(self.anchor), "left out without a directory", "It follows the ledger there.")
         if self.directory is None and (self.files or self.private):

@@ -71,7 +71,7 @@ class Loop(Unique, ABC):
     ) -> None:
         """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
         checks.check_one_process()
-        self._check_surroundings()
+        refuse_inference_mode()
         checks.check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
         largest = checks.choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
@@ -250,16 +250,13 @@ class Loop(Unique, ABC):
 
     def _check_unchanged(self) -> None:
         """Check what a step relies on and the user's code may have changed since the last one; all of it is public."""
-        self._check_surroundings()
+        refuse_inference_mode()
         self._record.check_restored()
         self._record.save_if_due(self._checkpoint_every)
         checks.check_same_parameters(self.model, self._parameters, self._kinds)
         if (members := list(map(id, checks.members(self.optimizer)))) != self._members:
             checks.check_optimizer(self.optimizer, self._parameters, fresh=False)
             self._members = members
-
-    def _check_surroundings(self) -> None:
-        refuse_inference_mode()
 
     def _skip_lost_draws(self) -> int | None:
         """Return the next step, after spending the rest of an epoch whose partition was lost with another process.

@@ -126,11 +126,10 @@ class Preflight:
         """Refuse a public batch that has no common first dimension, and a loss for each of several examples."""
         found = tuple(compute_losses(Program(self.model, self.loss_fn, trainable(self.model)), batch).shape)
         if found != (1,):
-            raise InvalidArgumentError(
-                "probe_batch", f"a batch whose tensors have no common first dimension, with losses of shape {found}",
-                "the batch of one example, collate([item]), with losses of shape (1,)",
-                "Several examples can be told apart only where each tensor has one row for each.",
-            )  # fmt: skip
+            given = f"a batch whose tensors have no common first dimension, with losses of shape {found}"
+            allowed = "the batch of one example, collate([item]), with losses of shape (1,)"
+            fix = "Several examples can be told apart only where each tensor has one row for each."
+            raise InvalidArgumentError("probe_batch", given, allowed, fix)
 
     def _collate_made(self, attempts: Sequence[list[Any]]) -> list[list[Examples]]:
         """Return inputs that collate makes of made-up items, for each attempt of which it can."""
@@ -179,11 +178,12 @@ class Preflight:
             kept = common_objects(groups)
             for made in groups if public else [make_synthetic(group, 1, kept=kept) for group in groups]:
                 if (why := find_unsendable(made)) is not None:
-                    raise InvalidArgumentError(
-                        "workers", self.workers, "0 for examples that cannot be pickled and unpickled, and so not be sent",
+                    allowed = "0 for examples that cannot be pickled and unpickled, and so not be sent"
+                    fix = (
                         f"{why}. Leave the object out of what the data set and collate return, define its class at the top of a "
-                        "file, or pass reading=privet.Reading(workers=0).",
-                    )  # fmt: skip
+                        "file, or pass reading=privet.Reading(workers=0)."
+                    )
+                    raise InvalidArgumentError("workers", self.workers, allowed, fix)
 
 
 def _make_items(item: Any, *, public: bool = False) -> list[list[Any]]:
@@ -201,9 +201,8 @@ def _name_objects(dataset: Any) -> str:
 def _warn_if_compiled(model: nn.Module, loss_fn: LossFunction) -> None:
     modules = [*model.modules(), *(loss_fn.modules() if isinstance(loss_fn, nn.Module) else ())]
     if not model.training and any(isinstance(module, _DropoutNd) and module.p for module in modules):
-        warnings.warn(
-            "the model is in eval() mode, in which its dropout does nothing: call model.train()", PrivetWarning, stacklevel=2
-        )
+        text = "the model is in eval() mode, in which its dropout does nothing: call model.train()"
+        warnings.warn(text, PrivetWarning, stacklevel=2)
     compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in modules)
     if compiled or hasattr(loss_fn, "_torchdynamo_orig_callable"):
         warnings.warn(RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)

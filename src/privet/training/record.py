@@ -137,11 +137,11 @@ class RunRecorder(Unique):
             try:
                 self._state.check_fresh()
             except InvalidArgumentError as error:
-                raise InvalidArgumentError(
-                    error.name, error.value, error.allowed,
+                fix = (
                     "The run was opened with Storage(restore=False): call Training.load_state_dict with the state of the same "
-                    "checkpoint, or start from new parts.",
-                ) from None  # fmt: skip
+                    "checkpoint, or start from new parts."
+                )
+                raise InvalidArgumentError(error.name, error.value, error.allowed, fix) from None
             self._restored = True
 
     def state_dict(self) -> dict[str, Any]:

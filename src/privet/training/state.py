@@ -58,9 +58,8 @@ class ClippingState:
         """Restore the adapted rule; refuse one that the plan's rule cannot have become."""
         found = decode("clipping", state["rule"], Rule)
         if type(found) is not type(self._rule) or not (found.adaptive or found == self._rule):
-            raise InvalidArgumentError(
-                "clipping", found, f"a rule that {self._rule} can become", "The checkpoint belongs to another run."
-            )
+            fix = "The checkpoint belongs to another run."
+            raise InvalidArgumentError("clipping", found, f"a rule that {self._rule} can become", fix)
         self._rule = found
 
 
@@ -223,9 +222,8 @@ class MasterWeights:
         """Restore the copies."""
         shapes = {name: (value.shape, value.dtype) for name, value in self._masters.items()}
         if {name: (value.shape, value.dtype) for name, value in state.items()} != shapes:
-            raise InvalidArgumentError(
-                "masters", sorted(state), f"float32 copies of {sorted(shapes)}", "The checkpoint belongs to another model."
-            )
+            fix = "The checkpoint belongs to another model."
+            raise InvalidArgumentError("masters", sorted(state), f"float32 copies of {sorted(shapes)}", fix)
         self._masters = {name: value.to(self._masters[name].device) for name, value in state.items()}
 
 

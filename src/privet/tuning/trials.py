@@ -104,11 +104,11 @@ def state_search(plans: Sequence[Plan], *, score: Score, number: TrialDistributi
     if not plans:
         raise InvalidArgumentError("candidates", plans, "at least one")
     if not isinstance(score, PublicScore | PaidScore):
-        raise InvalidArgumentError(
-            "score", score, "a PublicScore or a PaidScore",
+        fix = (
             "A score on private data without noise would leak them through the choice: use PublicScore(function) if it only uses "
-            "the model and public data, or add noise and use PaidScore(function, events).",
-        )  # fmt: skip
+            "the model and public data, or add noise and use PaidScore(function, events)."
+        )
+        raise InvalidArgumentError("score", score, "a PublicScore or a PaidScore", fix)
     if not isinstance(number, TrialDistribution):
         fix = "A fixed number leaks more."
         raise InvalidArgumentError("number", number, "a distribution such as privet.tuning.geometric(mean=10)", fix)

@@ -81,10 +81,10 @@ def averaged(loss_fn: LossFunction, augment: Callable[[Any], Any], views: int) -
         several = [augment(batch) for _ in range(views)]
         for view in several:
             if count_examples(view) != examples:
-                raise InvalidArgumentError(
-                    "augment", f"a function from {examples} to {count_examples(view)} examples",
-                    "one that returns each example once", "It is called once per view.",
-                )  # fmt: skip
+                found = f"a function from {examples} to {count_examples(view)} examples"
+                allowed = "one that returns each example once"
+                fix = "It is called once per view."
+                raise InvalidArgumentError("augment", found, allowed, fix)
 
         def joined(*leaves: Any) -> Any:
             return torch.stack(leaves, 1).flatten(0, 1) if is_per_example(leaves[0], examples) else leaves[0]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +12,9 @@ from torch import nn
 
 from privet._utils.documents import DocumentError, read_text
 from privet._utils.files import write_text
-from privet._utils.progress import progress_bar
+from privet._utils.progress import progress_of_parts
 from privet.cli.definitions import load_definitions
-from privet.cli.output import Json, answer
+from privet.cli.output import Json, Quiet, answer
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.training import read_plan
@@ -29,8 +28,6 @@ CERTIFICATE = "certificate.json"
 _OBSERVATIONS, _OF_CLIENTS = 1_000_000, 200_000
 _FAILED = 1  # exit status; 2 is an error
 _NEEDED = "defines model, loss_fn and dataset (or batch and plan)"
-
-Quiet = Annotated[bool, typer.Option(help="Show no progress bar.")]
 
 
 def audit(
@@ -117,22 +114,6 @@ def _print_result(found: MechanismAudit | GuaranteeCheck, as_json: bool, path: P
     answer(as_json, {**found.to_dict(), "certificate": None if path is None else str(path)}, f"{found}{where}")
     if not found.passed:
         raise typer.Exit(_FAILED)
-
-
-@contextlib.contextmanager
-def progress_of_parts(number: int, *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar of this many parts on standard error; yield a function to call with the name of each part."""
-    with progress_bar(shown=not quiet) as bar:
-        task = bar.add_task("auditing", total=number)
-        begun = False
-
-        def begin(part: str) -> None:
-            nonlocal begun
-            bar.update(task, description=part, advance=int(begun))
-            begun = True
-
-        yield begin
-        bar.update(task, completed=number)
 
 
 def _read_plan_file(path: Path) -> Plan:

@@ -15,11 +15,11 @@ from torch import nn
 
 from privet import cost, models
 from privet._utils.device import check_device
+from privet._utils.progress import progress_of_parts
 from privet.cli import parts
-from privet.cli._verbs.audit import Quiet, progress_of_parts
 from privet.cli.definitions import load_definitions
 from privet.cli.options import STYLES, ClippingOptions
-from privet.cli.output import Json, answer, table
+from privet.cli.output import Json, Quiet, answer, table
 from privet.clipping import NORM_RULES
 from privet.cost.case import Case
 from privet.errors import InvalidArgumentError, choice, count

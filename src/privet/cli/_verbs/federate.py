@@ -13,10 +13,11 @@ from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, read_parts
 from privet.cli.options import SCHEMES, command, option
 from privet.cli.output import CLIENTS, CLIPPING, DATA, MODEL, PRIVACY, RUN, SAMPLING
-from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
+from privet.cli.running import check_before, make_setup, resume_run, start_run
 from privet.errors import InvalidArgumentError, choice
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.runs.config import load_data
 from privet.runs.federated_run import FederatedSetup
 
 # Optimizer of the server → that of a run, and its momentum.
@@ -89,12 +90,11 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
         return
     plan, tables = read_parts(context, FederateOptions)
     if plan is not None:
-        raise InvalidArgumentError(
-            "--config", "a plan", "a file of options of privet federate", "Parts of a plan can be tables, such as clipping."
-        )
+        fix = "Parts of a plan can be tables, such as clipping."
+        raise InvalidArgumentError("--config", "a plan", "a file of options of privet federate", fix)
     example = "--data FILE --schema SCHEMA --epsilon 4"
     data = check_before(given, "federate", example, noise_known="noise" in tables)
-    dataset = load_dataset(given)
+    dataset = load_data(given)
     chosen = Choice(dataset, given.model, given.epsilon, given.delta, _NAMES)
     server = choice("--server-optimizer", chosen.pick("server_optimizer", given.server_optimizer, "momentum"), SERVERS)
     optimizer, momentum = SERVERS[server]
@@ -102,10 +102,18 @@ def federate(context: typer.Context, given: FederateOptions) -> None:
     steps = chosen.pick("local_steps", 1 if given.fed_sgd else given.local_steps, 1)
     local_rate = chosen.pick("local_learning_rate", 1.0 if given.fed_sgd else given.local_learning_rate, 1 / steps)
     setup = make_setup(
-        given, FederatedSetup, data=data, model=chosen.model, optimizer=optimizer, momentum=momentum, local_steps=steps,
-        local_learning_rate=local_rate, proximal=given.proximal or 0.0, learning_rate=given.server_learning_rate or 1.0,
+        given,
+        FederatedSetup,
+        data=data,
+        model=chosen.model,
+        optimizer=optimizer,
+        momentum=momentum,
+        local_steps=steps,
+        local_learning_rate=local_rate,
+        proximal=given.proximal or 0.0,
+        learning_rate=given.server_learning_rate or 1.0,
         physical_batch_size=chosen.usual.physical_batch_size,
-    )  # fmt: skip
+    )
     clients, _ = setup.sizes(dataset)
     tables.setdefault("sparsification", parts.sparsification(given))
     tables.setdefault("noise", Gaussian(given.noise_multiplier, given.noise_source, given.noise_multiplier == 0))

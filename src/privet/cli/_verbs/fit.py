@@ -11,10 +11,11 @@ from privet.accounting.rounding import format_percent_up, format_up
 from privet.cli import options
 from privet.cli.options import command, option, require
 from privet.cli.output import MODEL, RUN, answer
-from privet.cli.running import NO_GOAL, list_checks, load_dataset
+from privet.cli.running import NO_GOAL, list_checks
 from privet.convex import ConvexPlan, ObjectivePerturbation, OutputPerturbation
 from privet.convex.perturbation import Perturbation
 from privet.errors import choice
+from privet.runs.config import load_data
 from privet.runs.convex_run import describe_data, fit_and_write
 from privet.runs.summary import list_lines, list_measured
 from privet.training.directory import check_empty
@@ -53,15 +54,22 @@ def fit(_: typer.Context, given: FitOptions) -> None:
     assert given.out is not None
     kind = MECHANISMS[choice("--mechanism", given.mechanism, MECHANISMS)]
     check_empty(given.out, "--out")
-    dataset = load_dataset(given)
+    dataset = load_data(given)
     examples, features, loss = describe_data(dataset, given.threshold)
     usual = choose_regularisation(given.mechanism, given.epsilon)
     chosen = {} if given.regularisation is not None else {"regularisation": usual}
     plan = ConvexPlan(
-        examples=examples, features=features, loss=loss, mechanism=kind(given.noise_multiplier), delta=given.delta,
-        regularisation=chosen.get("regularisation", given.regularisation or 0.0), adjacency=given.adjacency,
-        radius=given.radius, intercept=given.intercept, source=given.noise_source,
-    )  # fmt: skip
+        examples=examples,
+        features=features,
+        loss=loss,
+        mechanism=kind(given.noise_multiplier),
+        delta=given.delta,
+        regularisation=chosen.get("regularisation", given.regularisation or 0.0),
+        adjacency=given.adjacency,
+        radius=given.radius,
+        intercept=given.intercept,
+        source=given.noise_source,
+    )
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
     for line in list_checks(given, dataset):
         print(line, file=sys.stderr)

@@ -19,12 +19,13 @@ from privet.cli import options, parts
 from privet.cli.choice import Choice
 from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN, answer, table
-from privet.cli.running import load_dataset, make_setup
+from privet.cli.running import make_setup
 from privet.clipping import Flat
 from privet.data import DataSet, catalogue
 from privet.errors import InvalidArgumentError, count
 from privet.noise import Gaussian
 from privet.plan import Plan
+from privet.runs.config import load_data
 from privet.runs.run import foresee
 from privet.tuning.feasibility import HOPELESS, WEAK, assess, format_signal
 
@@ -69,9 +70,8 @@ def plan(_: typer.Context, given: PlanOptions) -> None:
     Without data: privet plan --examples 50000 --parameters 1000000 --batch-size 1024 --steps 2000
     """
     if given.data is None and None in (given.examples, given.parameters):
-        raise InvalidArgumentError(
-            "--data", None, "given, or else --examples and --parameters", "Try: privet plan --data digits."
-        )
+        fix = "Try: privet plan --data digits."
+        raise InvalidArgumentError("--data", None, "given, or else --examples and --parameters", fix)
     goals: Sequence[float | None] = given.epsilon or (_EPSILONS if given.noise_multiplier is None else (None,))
     if given.examples is not None and given.parameters is not None:
         number = count("examples", given.examples, minimum=2)
@@ -79,7 +79,7 @@ def plan(_: typer.Context, given: PlanOptions) -> None:
         found = [assess(_plan(given, dataset, _UNNAMED, number, goal), given.parameters) for goal in goals]
         rows = [{"model": None, **asdict(one), "seconds": None} for one in found]
     else:
-        dataset = _find_in_catalogue(given) or load_dataset(given)
+        dataset = _find_in_catalogue(given) or load_data(given)
         seconds = cache(lambda network, size: _time_step(_set_up(given, network), dataset, size))
         rows = [_look_ahead(given, dataset, goal, seconds) for goal in goals]
     answer(given.json, {"data": dataset.name or None, "rows": rows}, _format(dataset.name, given, rows))

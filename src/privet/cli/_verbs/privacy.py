@@ -122,10 +122,9 @@ def _of_a_composition(given: EpsilonOptions) -> _Answer:
     names = ("examples", "batch_size", "noise_multiplier", "steps", "epochs", "sampling", "unit")
     defaults = {each.name: each.default for each in fields(given)}
     if beside := [as_option(name) for name in names if getattr(given, name) != defaults[name]]:
-        raise InvalidArgumentError(
-            "--composition", ", ".join(beside), "given without options that describe a training run",
-            "The file lists all releases.",
-        )  # fmt: skip
+        allowed = "given without options that describe a training run"
+        fix = "The file lists all releases."
+        raise InvalidArgumentError("--composition", ", ".join(beside), allowed, fix)
     read, accountant = read_composition(given.composition), given.accountant
     delta, adjacency = read.delta if given.delta is None else given.delta, given.adjacency or read.adjacency
     if delta is None:

@@ -52,9 +52,16 @@ def create(
     Example: privet budget create mnist.budget --data mnist --epsilon 3 --delta 1e-5
     """
     budget = Budget.create(
-        file, epsilon=epsilon, delta=delta, adjacency=adjacency, unit=unit, examples=examples, data=data,
-        parts=tuple(part or ()), plans=plans,
-    )  # fmt: skip
+        file,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        unit=unit,
+        examples=examples,
+        data=data,
+        parts=tuple(part or ()),
+        plans=plans,
+    )
     account = budget.account()
     answer(json, {"budget": str(file), **asdict(account.terms)}, f"{file}: {_format_terms(account)}")
 

@@ -14,12 +14,12 @@ from privet.cli.choice import Choice
 from privet.cli.config import ConfigOptions, read_parts
 from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN
-from privet.cli.running import check_before, load_dataset, make_setup, resume_run, start_run
+from privet.cli.running import check_before, make_setup, resume_run, start_run
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
 from privet.noise import Banded
 from privet.plan import ClassCounts, Plan
-from privet.runs.config import AVERAGES, OPTIMIZERS
+from privet.runs.config import AVERAGES, OPTIMIZERS, load_data
 from privet.tables import Schema
 from privet.units.augmentations import AUGMENTATIONS
 
@@ -119,16 +119,19 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     data = check_before(given, "train", "--data mnist --epsilon 3 --delta 1e-5", noise_known=known)
     momentum = plan.momentum if plan is not None else tables.setdefault("momentum", parts.momentum(given))
     tables.setdefault("bound_schedule", parts.schedule(given.bound_schedule))
-    dataset = load_dataset(given, _choose_schema(given.schema, plan))
+    dataset = load_data(given, _choose_schema(given.schema, plan))
     chosen = Choice(dataset, given.model, given.epsilon, given.delta if plan is None else plan.delta)
     setup = make_setup(
-        given, runs.Setup, data=data, model=chosen.model,
+        given,
+        runs.Setup,
+        data=data,
+        model=chosen.model,
         learning_rate=given.learning_rate or 1.0,  # the default takes the calibrated plan, below
         optimizer_options=given.optimizer_options or {},
         momentum=chosen.pick("momentum", given.momentum, 0.0 if isinstance(momentum, InnerOuter) else chosen.usual.momentum),
         physical_batch_size=chosen.usual.physical_batch_size if given.physical_batch_size is None else given.physical_batch_size,
         class_priors=parts.class_priors(given.class_priors),
-    )  # fmt: skip
+    )
     examples, held_out = setup.sizes(dataset)
     if plan is None:
         plan = _make_plan(given, tables, chosen, setup, examples, held_out)

@@ -110,17 +110,6 @@ class PrivateModule(pl.LightningModule):
         if trainer.global_step == trainer.max_steps or trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # type: ignore[attr-defined]
             self.log("epsilon", self.private_training.epsilon(), prog_bar=True)
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add where the run stands in its ledger, with the ε of the steps spent."""
-        if (training := self.private_training) is not None:
-            spent = {"epsilon": training.epsilon(), "delta": training.plan.delta, "steps": training.steps_spent}
-            checkpoint["privet"] = {"training": training.state_dict(), **spent}
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what `on_save_checkpoint` added until the training is opened."""
-        if self._privacy is not None:
-            self._privacy.saved = checkpoint.get("privet", {}).get("training")
-
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_privacy": None, "private_training": None}  # a copy is a model, and no training
 
@@ -164,16 +153,15 @@ class Hooks(pl.Callback):
     def check(trainer: pl.Trainer, earlier: Training | None) -> None:
         """Refuse a fit without these hooks, and a second one under the same `set_privacy`, which nobody accounts for."""
         if not any(isinstance(callback, Hooks) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            raise InvalidArgumentError(
-                "configure_callbacks", "an override", "one that adds to super().configure_callbacks()",
-                "Its callback checks the Trainer and keeps the state of the run in checkpoints.",
-            )  # fmt: skip
+            allowed = "one that adds to super().configure_callbacks()"
+            fix = "Its callback checks the Trainer and keeps the state of the run in checkpoints."
+            raise InvalidArgumentError("configure_callbacks", "an override", allowed, fix)
         if earlier is not None and earlier.steps_spent and trainer.ckpt_path is None:
-            raise InvalidArgumentError(
-                "fit", "the second one of this module", "one fit for each set_privacy",
+            fix = (
                 "It would start from what the first one released, and its ε would not be that of both. Call set_privacy again "
-                "for a second run; privet.Budget adds up what runs spend.",
-            )  # fmt: skip
+                "for a second run; privet.Budget adds up what runs spend."
+            )
+            raise InvalidArgumentError("fit", "the second one of this module", "one fit for each set_privacy", fix)
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Check optimizers, schedulers and loader, before a batch is read."""
@@ -196,12 +184,15 @@ class Hooks(pl.Callback):
         module._close()
 
     def on_save_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Add where the run stands in its ledger."""
-        self._base.on_save_checkpoint(module, checkpoint)
+        """Add where the run stands in its ledger, with the ε of the steps spent."""
+        if (training := module.private_training) is not None:
+            spent = {"epsilon": training.epsilon(), "delta": training.plan.delta, "steps": training.steps_spent}
+            checkpoint["privet"] = {"training": training.state_dict(), **spent}
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep what `on_save_checkpoint` added."""
-        self._base.on_load_checkpoint(module, checkpoint)
+        """Keep what `on_save_checkpoint` added until the training is opened."""
+        if module._privacy is not None:
+            module._privacy.saved = checkpoint.get("privet", {}).get("training")
 
 
 @dataclass(frozen=True)

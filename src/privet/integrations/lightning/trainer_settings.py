@@ -85,10 +85,8 @@ def check_trainer(trainer: pl.Trainer, plan: Plan) -> None:
 def check_overridden(kind: type[pl.LightningModule], base: type[pl.LightningModule]) -> None:
     """Refuse a class with a training step other than the base's, which would see batches that nobody clips."""
     if kind.training_step is not base.training_step:
-        raise InvalidArgumentError(
-            "training_step", f"that of {kind.__name__}", f"that of {base.__name__}",
-            "Define losses(batch), which returns one loss per example.",
-        )  # fmt: skip
+        fix = "Define losses(batch), which returns one loss per example."
+        raise InvalidArgumentError("training_step", f"that of {kind.__name__}", f"that of {base.__name__}", fix)
 
 
 def undo_compilation(module: pl.LightningModule) -> None:
@@ -110,11 +108,13 @@ def use_own_ticks(trainer: pl.Trainer, module: pl.LightningModule) -> None:
 def check_stepped(trainer: pl.Trainer, stepped: bool, plan: Plan) -> None:
     """Refuse a fit that ends without a step although the plan has steps left: Lightning skips training without a word."""
     if not stepped and trainer.global_step < plan.total_steps:
-        raise InvalidArgumentError(
-            "fit", f"without a step of the {plan.total_steps - trainer.global_step} that are left", "one that trains",
+        found = f"without a step of the {plan.total_steps - trainer.global_step} that are left"
+        allowed = "one that trains"
+        fix = (
             "Lightning had no training batch, so nothing was spent, and the parameters are as they were. Leave out "
-            "train_dataloaders, a train_dataloader of the module's own, and limits such as limit_train_batches or max_time.",
-        )  # fmt: skip
+            "train_dataloaders, a train_dataloader of the module's own, and limits such as limit_train_batches or max_time."
+        )
+        raise InvalidArgumentError("fit", found, allowed, fix)
 
 
 def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
@@ -123,25 +123,19 @@ def check_optimization(trainer: pl.Trainer, ticks: range, dataset: Any) -> None:
     `ticks` are the only batches that the Trainer may have.
     """
     if not isinstance(trainer.train_dataloader, range) or trainer.train_dataloader != ticks:
-        raise InvalidArgumentError(
-            "train_dataloaders", type(trainer.train_dataloader).__name__, "left out",
-            "The plan draws the examples: pass the data set to set_privacy.",
-        )  # fmt: skip
+        fix = "The plan draws the examples: pass the data set to set_privacy."
+        raise InvalidArgumentError("train_dataloaders", type(trainer.train_dataloader).__name__, "left out", fix)
     if any(getattr(loader, "dataset", None) is dataset for loader in pytree.tree_leaves(trainer.val_dataloaders)):
-        raise InvalidArgumentError(
-            "val_dataloaders", "of the training set", "of public data, or of held-out data",
-            "Results on the training set would be logged without noise.",
-        )  # fmt: skip
+        fix = "Results on the training set would be logged without noise."
+        raise InvalidArgumentError("val_dataloaders", "of the training set", "of public data, or of held-out data", fix)
     if len(trainer.optimizers) != 1:
-        raise InvalidArgumentError(
-            "configure_optimizers", f"{len(trainer.optimizers)} optimizers", "one optimizer",
-            "Combine several over disjoint parameters: privet.optim.Combined(*optimizers).",
-        )  # fmt: skip
+        allowed = "one optimizer"
+        fix = "Combine several over disjoint parameters: privet.optim.Combined(*optimizers)."
+        raise InvalidArgumentError("configure_optimizers", f"{len(trainer.optimizers)} optimizers", allowed, fix)
     if any(isinstance(config.scheduler, ReduceLROnPlateau) for config in trainer.lr_scheduler_configs):
-        raise InvalidArgumentError(
-            "configure_optimizers", "a scheduler that follows a metric", "a schedule that is known in advance",
-            "There is no training loss that it could follow.",
-        )  # fmt: skip
+        allowed = "a schedule that is known in advance"
+        fix = "There is no training loss that it could follow."
+        raise InvalidArgumentError("configure_optimizers", "a scheduler that follows a metric", allowed, fix)
 
 
 def check_by_hand(automatic: bool) -> None:
@@ -156,9 +150,8 @@ def check_place(directory: Path | None, checkpoint: Any, saved: bool, plan: Plan
     `saved` says that the checkpoint knows where a run stands in its ledger; `directory` is None for a run in memory.
     """
     if (directory is not None and holds_run(directory)) != saved:
-        raise InvalidArgumentError(
-            "directory and ckpt_path", f"{directory} and {checkpoint}", "a run and its checkpoint, or a new place and None",
-            "The run's ledger counts what was spent, and its checkpoints say from where to continue.",
-        )  # fmt: skip
+        allowed = "a run and its checkpoint, or a new place and None"
+        fix = "The run's ledger counts what was spent, and its checkpoints say from where to continue."
+        raise InvalidArgumentError("directory and ckpt_path", f"{directory} and {checkpoint}", allowed, fix)
     if saved and directory is not None:
         check_plan(directory, plan)

@@ -138,7 +138,6 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
             low, high = bounds  # type: ignore[misc]
             return Regression(float(low), float(high))
         except (TypeError, ValueError):
-            raise InvalidArgumentError(
-                "target_bounds", bounds, "(low, high), two finite numbers, the lower one first",
-                "They are public and must come from elsewhere: minima and maxima of private rows are private.",
-            ) from None  # fmt: skip
+            allowed = "(low, high), two finite numbers, the lower one first"
+            fix = "They are public and must come from elsewhere: minima and maxima of private rows are private."
+            raise InvalidArgumentError("target_bounds", bounds, allowed, fix) from None

@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from privet import models
 from privet._utils.device import check_device
 from privet._utils.documents import DocumentError, from_json, read_text
+from privet._utils.tensors import total_size
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import Architecture, GuaranteeSummary
@@ -172,9 +173,14 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
             stated = self.guarantee_ if isinstance(self.guarantee_, Guarantee) else public
             write_guarantee(training.directory, stated)
             write_model(
-                training.directory / FOLDER, self.model_, stated, architecture=prepared.architecture,
-                target=self.schema_.target, task=self.schema_.task, schema=self.schema_,
-            )  # fmt: skip
+                training.directory / FOLDER,
+                self.model_,
+                stated,
+                architecture=prepared.architecture,
+                target=self.schema_.target,
+                task=self.schema_.task,
+                schema=self.schema_,
+            )
         return self
 
     def prepare(self, X: Any, y: Any) -> Preparation:  # noqa: N803
@@ -187,9 +193,13 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         schema = self._declare(frame, values)
         table = public_facts.with_target(frame, schema, values)
         dataset = DataSet(
-            "the rows given to fit", to_tensors(schema.encode(table), schema.encode_target(table)), None,
-            None if schema.classes is None else len(schema.classes), "", schema=schema,
-        )  # fmt: skip
+            name="the rows given to fit",
+            train=to_tensors(schema.encode(table), schema.encode_target(table)),
+            test=None,
+            classes=None if schema.classes is None else len(schema.classes),
+            provenance="",
+            schema=schema,
+        )
         task = task_of(dataset, schema.priors or None)
         facts: dict[str, Any] = {"task": task.name, "epsilon": self.epsilon, "delta": self.delta}
         name = self.model or choose_model(frame.rows, dataset.input_shape, schema=True, **facts)
@@ -197,9 +207,13 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         reads = max(_READS, _PASSES * frame.rows)
         chosen = choose_defaults(name, frame.rows, steps=self.steps, batch_size=self.batch_size, reads=reads, **facts)
         plan = Plan(
-            examples=frame.rows, sampling=Poisson(min(chosen.batch_size, frame.rows)), steps=chosen.steps,
-            clipping=Flat(chosen.bound if self.bound is None else self.bound), delta=self.delta, schema=schema,
-        )  # fmt: skip
+            examples=frame.rows,
+            sampling=Poisson(min(chosen.batch_size, frame.rows)),
+            steps=chosen.steps,
+            clipping=Flat(chosen.bound if self.bound is None else self.bound),
+            delta=self.delta,
+            schema=schema,
+        )
         options = network_options(name, schema)
         architecture = Architecture(name, dataset.input_shape, task.outputs, options | (self.model_options or {}))
         return Preparation(schema, dataset, task, plan, architecture, chosen)
@@ -232,17 +246,22 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
         if rate is None:
             rate = choose_learning_rate(plan, architecture.name, task=prepared.task.name, momentum=prepared.defaults.momentum)
         record = {
-            "kind": type(self).__name__, "by_position": self._by_position, "n_features_in_": self.n_features_in_,
+            "kind": type(self).__name__,
+            "by_position": self._by_position,
+            "n_features_in_": self.n_features_in_,
             **{name: vars(self)[name].tolist() for name in _ARRAYS if name in vars(self)},
             "settings": {name: getattr(self, name) for name in ("epsilon", "delta", "public_rows", "purpose")},
-        }  # fmt: skip
+        }
         files = {} if self.directory is None else {_RECORD: json.dumps(record, default=str) + "\n"}
         training = Training(
-            plan, module, prepared.task.loss,
+            plan,
+            module,
+            prepared.task.loss,
             torch.optim.SGD(module.parameters(), lr=rate, momentum=prepared.defaults.momentum),
-            prepared.dataset.train, Storage(self.directory, budget=self.check_unspent(), files=files, purpose=self.purpose),
+            prepared.dataset.train,
+            Storage(self.directory, budget=self.check_unspent(), files=files, purpose=self.purpose),
             physical_batch_size=prepared.defaults.physical_batch_size,
-        )  # fmt: skip
+        )
         self.mark_spent()
         return training
 
@@ -284,10 +303,8 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
                 raise InvalidArgumentError("feature_bounds", self.feature_bounds, "left out with a schema", "It has the bounds.")
             schema = Schema.of(self.schema)
             if schema.user_column is not None:
-                raise InvalidArgumentError(
-                    "schema", schema.user_column, "without a column of users",
-                    "Here, one row is one unit of privacy; train users with `privet train`.",
-                )  # fmt: skip
+                fix = "Here, one row is one unit of privacy; train users with `privet train`."
+                raise InvalidArgumentError("schema", schema.user_column, "without a column of users", fix)
             self._target(values, schema)
             return schema
         bounds = self.feature_bounds
@@ -297,12 +314,9 @@ class PrivateEstimator(LearnsPrivately, _Fitted, BaseEstimator, ABC):  # type: i
 
     def _assess(self, architecture: Architecture, plan: Plan, module: torch.nn.Module) -> Feasibility:
         task = "regression" if plan.schema is None or plan.schema.classes is None else "classification"
-        simpler = find_simpler_model(
-            architecture.name, plan.examples, architecture.input_shape, task=task, schema=True, epsilon=self.epsilon,
-            delta=self.delta,
-        )  # fmt: skip
-        parameters = sum(parameter.numel() for parameter in module.parameters())
-        return assess(plan, parameters, epsilon=self.epsilon, simpler=simpler)
+        facts: dict[str, Any] = {"task": task, "schema": True, "epsilon": self.epsilon, "delta": self.delta}
+        simpler = find_simpler_model(architecture.name, plan.examples, architecture.input_shape, **facts)
+        return assess(plan, total_size(module.parameters()), epsilon=self.epsilon, simpler=simpler)
 
     def _outputs(self, rows: Any) -> NDArray[np.float64]:
         check_is_fitted(self, "model_")

@@ -70,10 +70,8 @@ def read_target(y: object, rows: int) -> Labels:
 def read_labels(name: str, labels: object) -> Labels:
     """Return public labels, such as classes, as an array in their order."""
     if labels is None or isinstance(labels, str | bytes) or not isinstance(labels, Sequence | np.ndarray):
-        raise InvalidArgumentError(
-            name, labels, "a list of labels in their order",
-            "They are public and must come from elsewhere: which labels occur among private rows is private.",
-        )  # fmt: skip
+        fix = "They are public and must come from elsewhere: which labels occur among private rows is private."
+        raise InvalidArgumentError(name, labels, "a list of labels in their order", fix)
     return np.asarray(labels)
 
 

@@ -86,10 +86,8 @@ def check_arguments(args: Any, refused: Mapping[str, Refused] = REFUSED) -> None
 def check_precision(accelerator: Any) -> None:
     """Refuse float16, which accelerate can be told by its environment, past the arguments."""
     if accelerator.mixed_precision == "fp16" or getattr(accelerator, "scaler", None) is not None:
-        raise InvalidArgumentError(
-            "mixed_precision of accelerate", accelerator.mixed_precision, "'no' or 'bf16'",
-            REFUSED["fp16"].reason + " Its configuration and ACCELERATE_MIXED_PRECISION set it.",
-        )  # fmt: skip
+        fix = REFUSED["fp16"].reason + " Its configuration and ACCELERATE_MIXED_PRECISION set it."
+        raise InvalidArgumentError("mixed_precision of accelerate", accelerator.mixed_precision, "'no' or 'bf16'", fix)
 
 
 def check_overrides(kind: type) -> None:
@@ -105,24 +103,23 @@ def apply_plan(args: Any, plan: Plan) -> None:
     kind = type(args).__name__
     steps, batch_size = plan.total_steps, plan.sampling.expected_batch_size(plan.examples)
     if args.max_steps > 0 and args.max_steps != steps:
-        raise InvalidArgumentError(
-            f"{kind}.max_steps", args.max_steps, f"the plan's number of steps, {steps}", "Leave it out: it follows from the plan."
-        )
+        fix = "Leave it out: it follows from the plan."
+        raise InvalidArgumentError(f"{kind}.max_steps", args.max_steps, f"the plan's number of steps, {steps}", fix)
     asked, usual = args.num_train_epochs, _default(args, "num_train_epochs")
     if args.max_steps <= 0 and (asked != usual or type(asked) is not type(usual)):  # 3 is asked for; 3.0 is the default
         meant = _steps_in(plan, asked)
         if meant != steps:
-            raise InvalidArgumentError(
-                f"{kind}.num_train_epochs", asked, f"as long as the plan, which has {steps} steps",
-                f"So many epochs are {meant} steps of this plan. Leave it out: it follows from the plan.",
-            )  # fmt: skip
+            allowed = f"as long as the plan, which has {steps} steps"
+            fix = f"So many epochs are {meant} steps of this plan. Leave it out: it follows from the plan."
+            raise InvalidArgumentError(f"{kind}.num_train_epochs", asked, allowed, fix)
     physical = args.per_device_train_batch_size
     if physical != _default(args, "per_device_train_batch_size") and physical > batch_size:
-        raise InvalidArgumentError(
-            f"{kind}.per_device_train_batch_size", physical, f"at most the plan's batch size, {batch_size:g}",
+        allowed = f"at most the plan's batch size, {batch_size:g}"
+        fix = (
             "It is the largest number of examples that the model is given at once, and only limits memory use. The plan's "
-            "sampling decides how many examples a step has.",
-        )  # fmt: skip
+            "sampling decides how many examples a step has."
+        )
+        raise InvalidArgumentError(f"{kind}.per_device_train_batch_size", physical, allowed, fix)
     args.max_steps, args.max_grad_norm = steps, 0.0
 
 

@@ -39,23 +39,24 @@ def label_loss(shifted: bool) -> Callable[[nn.Module, Any], Tensor]:
         labels = batch.get("labels") if isinstance(batch, dict) else None
         if not isinstance(labels, Tensor) or labels.is_floating_point():
             found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-            raise InvalidArgumentError(
-                "loss_fn", f"left out for labels of type {found}", "given for this data set",
+            allowed = "given for this data set"
+            fix = (
                 "The default needs items with 'labels' that are whole numbers; for other tasks, such as regression, pass a "
-                "function (model, batch) → one loss per example.",
-            )  # fmt: skip
+                "function (model, batch) → one loss per example."
+            )
+            raise InvalidArgumentError("loss_fn", f"left out for labels of type {found}", allowed, fix)
         logits = _logits(model(**_inputs(model, batch))).float()
         if shifted:
             # Prompt tuning puts positions in front, which have no labels; the last of them predicts the first token.
             labels = labels[:, max(labels.shape[1] + 1 - logits.shape[1], 0) :]
             logits = logits[:, -labels.shape[1] - 1 : -1]
         if logits.shape[:-1] != labels.shape or logits.shape[-1] == 1:
-            raise InvalidArgumentError(
-                "loss_fn", f"left out for labels of shape {tuple(labels.shape)} and logits of shape {tuple(logits.shape)}",
-                "given for this model",
+            given = f"left out for labels of shape {tuple(labels.shape)} and logits of shape {tuple(logits.shape)}"
+            fix = (
                 "The default needs one label for each prediction among several classes; for other tasks, such as regression, "
-                "several labels at once or speech, pass a function (model, batch) → one loss per example.",
-            )  # fmt: skip
+                "several labels at once or speech, pass a function (model, batch) → one loss per example."
+            )
+            raise InvalidArgumentError("loss_fn", given, "given for this model", fix)
         each = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED)
         rows = labels.shape[0], -1
         return each.reshape(rows).sum(1) / (labels != IGNORED).reshape(rows).sum(1).clamp(min=1)
@@ -90,8 +91,7 @@ def _logits(outputs: Any) -> Tensor:
     """Return the logits of a model's outputs; a user's own model may return a dict."""
     found = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
     if not isinstance(found, Tensor):
-        raise InvalidArgumentError(
-            "loss_fn", f"left out for a model that returns a {type(outputs).__name__} without logits", "given for this model",
-            "The default needs outputs with 'logits'; pass a function (model, batch) → one loss per example.",
-        )  # fmt: skip
+        given = f"left out for a model that returns a {type(outputs).__name__} without logits"
+        fix = "The default needs outputs with 'logits'; pass a function (model, batch) → one loss per example."
+        raise InvalidArgumentError("loss_fn", given, "given for this model", fix)
     return found

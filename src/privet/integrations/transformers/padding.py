@@ -151,11 +151,12 @@ def check_longest(name: str, model: nn.Module, loss_fn: LossFunction, collate: C
         try:
             loss_fn(model, _collated(model, collate, rows[1]))
         except Exception as error:
-            raise InvalidArgumentError(
-                name, len(rows[1]["input_ids"]), "a length that the model can take",
+            allowed = "a length that the model can take"
+            fix = (
                 f"On a made-up example of that length, model or loss fails ({type(error).__name__}), so examples as long as that "
-                "would contribute nothing. Lower it to the number of the model's positions.",
-            ) from None  # fmt: skip
+                "would contribute nothing. Lower it to the number of the model's positions."
+            )
+            raise InvalidArgumentError(name, len(rows[1]["input_ids"]), allowed, fix) from None
 
 
 @contextlib.contextmanager

@@ -201,7 +201,8 @@ class PrivateTrainerMixin:
         folder = Path(self.args.output_dir if output_dir is None else output_dir)
         write_privacy(folder, self.training)
         if folder.name == f"checkpoint-{self.state.global_step}" and not self.args.save_only_model:
-            write_state(folder, self.training)
+            state = self.training.state_dict()
+            write_atomically(folder / STATE, lambda path: torch.save(state, path))  # all of it was released
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write the host's model card; its table of evaluations has columns for ε and δ."""
@@ -315,11 +316,11 @@ class PrivateTrainerMixin:
             arguments.check_arguments(args, self.refused)
             arguments.apply_plan(copy.copy(args), self.plan)
         if given.get("compute_loss_func") is not None:
-            raise InvalidArgumentError(
-                "compute_loss_func", "given", "left out",
+            fix = (
                 "It sees a whole batch, and num_items_in_batch counts the labels of all of it. Pass loss_fn, which returns one "
-                "loss per example.",
-            )  # fmt: skip
+                "loss per example."
+            )
+            raise InvalidArgumentError("compute_loss_func", "given", "left out", fix)
         self._private = [given.get("train_dataset")]
         if self._private[0] is not None:
             check_map_style(self._private[0])
@@ -335,10 +336,8 @@ class PrivateTrainerMixin:
     def _check_public(self, eval_dataset: Any, name: str = "eval_dataset") -> None:
         for each in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
             if each is not None and any(each is private for private in self._private):
-                raise InvalidArgumentError(
-                    name, "the training set", "public data, or held-out data",
-                    "Results on the training set would be logged without noise.",
-                )  # fmt: skip
+                fix = "Results on the training set would be logged without noise."
+                raise InvalidArgumentError(name, "the training set", "public data, or held-out data", fix)
 
 
 class PrivateTrainer(PrivateTrainerMixin, Trainer):
@@ -370,11 +369,6 @@ def write_privacy(folder: Path, training: Training) -> Path:
         "guarantee": guarantee.to_dict(), "plan": training.plan.to_dict(),
     }  # fmt: skip
     return write_text(folder / PRIVACY, json.dumps(content, ensure_ascii=False, indent=2, default=str) + "\n")
-
-
-def write_state(folder: Path, training: Training) -> Path:
-    """Write what a resumed run needs beside the host's model, optimizer and scheduler; all of it was released."""
-    return write_atomically(folder / STATE, lambda path: torch.save(training.state_dict(), path))
 
 
 def read_state(folder: Path) -> dict[str, Any]:

@@ -32,14 +32,10 @@ class PretrainedWeights:
         found, place = get_from_first(f"the weights of {self.name}", places, self._verify, fix)
         if place != cached:
             for member, path in kept.items():
-                write_atomically(path, partial(_write, found[member]))
+                write_atomically(path, partial(Path.write_bytes, data=found[member]))
         return tuple(kept.values())
 
     def _verify(self, found: dict[str, bytes]) -> dict[str, bytes]:
         for member, sha256 in self.files.items():
             require_digest(member, found[member], sha256)
         return found
-
-
-def _write(content: bytes, temporary: Path) -> None:
-    temporary.write_bytes(content)
