@@ -15,7 +15,6 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import TensorDataset
 
 import privet
-from privet.accounting.queries import composed_epsilon
 from privet.clipping import Flat, Global
 from privet.noise import FixedSource, Gaussian
 from privet.optim import SGLD, GaussianPrior, sgld_noise
@@ -97,31 +96,6 @@ def test_momentum_and_a_varying_clip_bound(schedule, deviation):
         m = c * m + (total + b_t) / BATCH
         theta = theta - RATE * m
     same(trained(the_plan, momentum=c), theta)
-
-
-@pytest.mark.parametrize("schedule", ["linear", "geometric", "constant"])
-def test_training_stops_before_the_step_that_would_exceed_the_budget(schedule):
-    """Lines 4 to 8 of the same: the cost of step t is that of multiplier σ·C/Cₜ."""
-    target = 1.2
-    value, bound = BOUNDS[schedule]
-    value = Linear(over=12) if schedule == "linear" else value
-    open_plan = plan(3.0, steps=None, bound_schedule=value, noise=Gaussian(3.0, deviation="fixed"))
-    calibrated = open_plan.calibrate(target, accountant="rdp")
-    multipliers = [3.0 * BOUND / bound(t, 12) for t in range(calibrated.total_steps + 1)]
-    assert calibrated.multipliers() == pytest.approx(multipliers[:-1])
-
-    def spent(steps):
-        events = [privet.accounting.Event(BATCH / N, sigma) for sigma in multipliers[:steps]]
-        return composed_epsilon(events, delta=1e-5, adjacency="add-remove", accountant="rdp")
-
-    assert spent(calibrated.total_steps) <= target < spent(calibrated.total_steps + 1)
-    model = network()
-    training = privet.Training(
-        calibrated, model, squared_error, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(*data())
-    )
-    training.run()
-    assert training.steps_left == 0
-    assert training.epsilon("rdp") == pytest.approx(spent(calibrated.total_steps))
 
 
 @pytest.mark.parametrize("rule", [Flat(BOUND), Global(BOUND, cutoff=2.4)], ids=["local", "global"])

@@ -1,5 +1,3 @@
-"""Momentum: steps are those of the papers, one example moves a step by its sensitivity, state is saved or private."""
-
 import copy
 import functools
 import io
@@ -252,12 +250,6 @@ def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
 
 
 # The plan -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("momentum", [None, InnerOuter(0.9, 0.1, 4), PerExample(0.25), PerExample(0.25, 2**40)], ids=str)
-def test_plans_come_back_from_json(momentum):
-    the_plan = plan(momentum, multiplier=1.1)
-    assert privet.Plan.from_json(the_plan.to_json()) == the_plan
 
 
 BAD = {

@@ -1,5 +1,3 @@
-"""Properties of every ε: it grows with the releases, does not depend on their order, and invalid input is refused."""
-
 import itertools
 import math
 

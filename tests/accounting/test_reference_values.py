@@ -1,5 +1,3 @@
-"""Published and independently computed reference values, corrections of published claims, and other libraries' accountants."""
-
 import math
 
 import dp_accounting

@@ -1,5 +1,3 @@
-"""A folder is loaded whole or refused, wherever it lies, and nothing in it is executed."""
-
 import hashlib
 import json
 import os

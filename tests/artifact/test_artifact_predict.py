@@ -1,5 +1,3 @@
-"""A loaded model answers in the terms of its target, and refuses rows that do not fit, with the reasons."""
-
 import math
 from dataclasses import replace
 

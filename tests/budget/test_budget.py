@@ -1,5 +1,3 @@
-"""Runs draw from a budget before they spend, concurrent runs cannot overdraw it, and ledgers decide what is returned."""
-
 import dataclasses
 import json
 import math

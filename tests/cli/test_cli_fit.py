@@ -1,5 +1,3 @@
-"""`privet fit`: one release of a linear model, in a directory that is used once."""
-
 import json
 
 import numpy as np

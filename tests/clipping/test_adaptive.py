@@ -1,5 +1,3 @@
-"""Adaptive bounds: the counts are paid for, the bounds follow the quantile, and nothing that is released can break them."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Combinations of rules, layerwise styles, adaptive bounds and schedules: each is legal and trains, or is refused."""
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Masks: for every layer, method and rule, m∘gᵢ is clipped to the bound and summed."""
 
-from __future__ import annotations
-
 import cases
 import oracle
 import pytest

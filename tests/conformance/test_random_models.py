@@ -1,7 +1,5 @@
 """Random trees of modules: independent of shapes, ties, reuse, precision, physical batch sizes and gradient scales."""
 
-from __future__ import annotations
-
 import oracle
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """ORACLE and SENS for models from `transformers`, as they are and with forwards that were replaced."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import types

@@ -1,7 +1,5 @@
 """Units × views × masks × past parameters × styles combined: ORACLE, SENS, and refusals."""
 
-from __future__ import annotations
-
 from itertools import cycle, product
 
 import oracle

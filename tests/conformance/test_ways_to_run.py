@@ -1,7 +1,5 @@
 """ORACLE for ways to run a model: checkpointed, in mixed precision, compiled, in parts, in other layouts."""
 
-from __future__ import annotations
-
 import cases
 import oracle
 import pytest

@@ -1,7 +1,5 @@
 """However a process ends, the ledger counts at least the drawn steps, at most one block more, and the run can resume."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

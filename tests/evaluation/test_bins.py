@@ -1,7 +1,3 @@
-"""The bin table agrees with counts by hand and with netcal, and parts add up to the whole."""
-
-from __future__ import annotations
-
 import json
 import math
 

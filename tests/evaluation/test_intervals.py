@@ -1,7 +1,3 @@
-"""Intervals: Wilson's has known values and nominal coverage; the bootstrap has the width of theory and corrects bias."""
-
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import binom, binomtest

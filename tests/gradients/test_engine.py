@@ -1,5 +1,3 @@
-"""Gradients, norms and clipped sums: results for few examples, and absence of side effects."""
-
 import copy
 import gc
 import weakref

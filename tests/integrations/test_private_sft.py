@@ -1,5 +1,3 @@
-"""Supervised fine-tuning in TRL's loop: masks, chat templates, adapters, users as the unit, and what is refused."""
-
 import logging
 import math
 

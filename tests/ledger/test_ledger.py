@@ -1,5 +1,3 @@
-"""The ledger counts reserved steps durably, and refuses everything that would let it count fewer."""
-
 import os
 import signal
 import stat

@@ -315,13 +315,6 @@ def test_a_noise_schedule_is_what_the_accountant_is_told():
     assert made.epsilon(steps=150) == plan().epsilon(steps=150)
 
 
-def test_a_plan_with_schedules_comes_back_from_json_to_the_last_bit():
-    made = plan(bound_schedule=Table((1.0, 0.1 + 0.2)), noise=Gaussian(2.3, schedule=Linear(over=9), deviation="fixed"))
-    back = Plan.from_json(made.to_json())
-    assert back == made
-    assert np.array_equal(back.multipliers(), made.multipliers())
-
-
 @pytest.mark.parametrize(("bound", "schedule", "steps", "factor"), [
     (1e-11, Geometric(rate=0.5, final=0.01), 10, "0.01"),
     (1e11, Piecewise((1.0, 200.0), (0.75,)), 4, r"200\.0"),
@@ -343,16 +336,6 @@ def test_the_statement_tells_of_schedules_and_only_of_them():
     assert "between 2.3 and 4.6" in prose
     assert "multiplies the bound" not in str(made.guarantee(steps=1))
     assert plan(steps=4).guarantee().notes == ()
-
-
-def test_a_growing_multiplier_buys_steps():
-    """With C/C_t = min(2, 1 + t/T) and a fixed deviation about three times the steps fit: after T the multiplier is 2σ."""
-    options = {"steps": None, "sampling": Poisson(6000)}
-    constant = plan(**options, noise=Gaussian(3.7)).calibrate(2.0).total_steps
-    growing = plan(**options, noise=Gaussian(3.7, deviation="fixed"), bound_schedule=Linear(over=constant)).calibrate(2.0)
-    assert 200 < constant < 500
-    assert 2.5 < growing.total_steps / constant < 3.5
-    assert growing.epsilon() <= 2.0 < growing.epsilon(steps=growing.total_steps + 1)
 
 
 # --- questions without a rule, and refusals without an accountant -------------------------------------------------------

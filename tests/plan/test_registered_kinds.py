@@ -1,5 +1,3 @@
-"""Kinds of users: each trains in a directory, is in plan.json, resumes, and appears in statement and report."""
-
 import json
 import re
 from dataclasses import dataclass

@@ -1,7 +1,3 @@
-"""Calibration in a report: present if measured, with intervals, and reproducible."""
-
-from __future__ import annotations
-
 import re
 
 from privet import report

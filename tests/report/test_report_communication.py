@@ -1,5 +1,3 @@
-"""The report of a federated run: its bytes in a table, and test results against them in a figure."""
-
 import json
 
 import pytest

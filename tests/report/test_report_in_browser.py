@@ -1,7 +1,5 @@
 """In a browser, no page overflows a phone or a desk, all text can be read, and print shows what is folded."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

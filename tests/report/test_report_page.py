@@ -1,7 +1,3 @@
-"""The page is complete and self-contained, and marks what is missing, infinite, unfinished or approximate."""
-
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,3 @@
-"""Tasks: losses that mask what is missing, targets in public bounds, priors that no clipping undoes, and refusals with a fix."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

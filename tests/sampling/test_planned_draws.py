@@ -1,5 +1,3 @@
-"""Plans derive their numbers from any scheme, and training samples accordingly, also when it is interrupted and resumed."""
-
 import json
 import math
 

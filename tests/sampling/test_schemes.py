@@ -1,5 +1,3 @@
-"""Every scheme draws the samples that it documents, and is accounted for or refused by name."""
-
 import math
 from collections import Counter
 from itertools import combinations, islice

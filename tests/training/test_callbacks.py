@@ -1,5 +1,3 @@
-"""Callbacks see every step, checkpoint and end, and nothing that was not released; whatever they do, nothing is lost."""
-
 import gc
 import json
 import math

@@ -1,5 +1,3 @@
-"""Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
-
 import asyncio
 import random
 import warnings

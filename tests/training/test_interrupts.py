@@ -1,5 +1,3 @@
-"""Interrupts of a training leave nothing of an example in the model or on the disk; signals wait while a context holds them."""
-
 import os
 import signal
 import threading

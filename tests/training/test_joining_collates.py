@@ -1,5 +1,3 @@
-"""Collate functions that join items along no common dimension: ids with offsets, the nodes and edges of graphs."""
-
 import pytest
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-"""A run is resumed with the parts that it was started with, or refused before anything is restored or spent."""
-
 import copy
 import json
 import os

@@ -1,5 +1,3 @@
-"""Training on users and groups: the unit is stated, and the sum changes by at most the plan's sensitivity."""
-
 import itertools
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The default accountant: known tails, other libraries' bounds from both sides, simulated losses, and edge cases."""
-
 import math
 
 import dp_accounting

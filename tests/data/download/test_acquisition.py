@@ -1,5 +1,3 @@
-"""The first source whose data are the published ones is used."""
-
 import hashlib
 
 import pytest

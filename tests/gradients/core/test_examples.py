@@ -1,5 +1,3 @@
-"""Batches of any structure are taken apart into examples, and put together again, as torch's tree functions do."""
-
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
 

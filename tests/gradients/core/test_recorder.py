@@ -1,5 +1,3 @@
-"""Followed tensors: parameters, tensors computed from them, and per-example copies where no rule applies."""
-
 import cases
 import oracle
 import pytest

@@ -1,5 +1,3 @@
-"""Attention: all shapes of masks and shared keys, against torch one example at a time."""
-
 import cases
 import oracle
 import pytest

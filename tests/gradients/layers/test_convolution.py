@@ -1,5 +1,3 @@
-"""Convolutions: patches equal to torch's unfold, gradients that are stored or recomputed."""
-
 import dataclasses
 import math
 

@@ -1,5 +1,3 @@
-"""Linear maps: the choice of the norm computation, and agreement of all of them."""
-
 import cases
 import pytest
 import torch

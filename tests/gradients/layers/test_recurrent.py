@@ -1,5 +1,3 @@
-"""Recurrent layers: outputs of the plain module, examples in batch order, and faults that the oracle detects."""
-
 import cases
 import pytest
 import torch

@@ -1,5 +1,3 @@
-"""The probe: method for each model, refusals by name, no side effects, and no use of private content."""
-
 import copy
 import dataclasses
 import enum

@@ -1,5 +1,3 @@
-"""Sums weighted by estimated norms: values, distribution of one example's contribution, and refusals."""
-
 from dataclasses import replace
 
 import cases

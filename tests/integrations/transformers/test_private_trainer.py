@@ -1,5 +1,3 @@
-"""The host's loop with private steps: what it logs, evaluates, saves and loads again; adapters, precisions, checkpointing."""
-
 import json
 import math
 import warnings

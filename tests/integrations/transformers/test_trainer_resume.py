@@ -1,5 +1,3 @@
-"""Resume in the host's way: from its checkpoint, at the right step of its schedule, without forgetting a step that was spent."""
-
 import os
 
 import pytest

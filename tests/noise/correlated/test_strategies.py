@@ -1,5 +1,3 @@
-"""Strategies, their sensitivity and their errors: against definitions, brute force and published numbers."""
-
 import itertools
 import math
 
