@@ -161,12 +161,6 @@ def test_encoded_rows_are_finite_and_have_the_public_shape(image_model):
         model.predict(torch.zeros(1, 3, 16, 16), encoded=True)
 
 
-def test_a_data_frame_is_a_table(table_model):
-    pandas = pytest.importorskip("pandas", reason="an extra: pip install 'privet[tables]'")
-    model = privet.load(table_model)
-    assert np.array_equal(model.predict_proba(pandas.DataFrame(ROWS)), model.predict_proba(ROWS))
-
-
 def test_encoded_inputs_keep_their_shape(tmp_path):
     """Channels that look like the last dimension of an image are not moved."""
     model = privet.load(make(tmp_path / "model", "mlp", (4, 5, 3), CLASSES.task, None, Unchanged()))

@@ -66,34 +66,6 @@ def test_an_example_moves_the_counts_by_half_in_every_group_whatever_its_norms(n
 
 
 @every_rule
-def test_the_counts_are_of_examples_within_each_groups_threshold(rule):
-    made = AdaptiveQuantile(rule)
-    groups = len(rule.groups(NAMES))
-    thresholds = [one.threshold for one in rule.group_rules(groups)]
-    norms = torch.tensor([[t * 0.5, t, t * 1.5, math.inf, 0.0] for t in thresholds], dtype=torch.float64)
-    assert made.statistics(norms)[COUNTS].tolist() == [3 - 2.5] * groups
-    assert made.statistics(norms[:, :0])[COUNTS].tolist() == [0.0] * groups
-
-
-@every_rule
-def test_the_next_bounds_are_the_papers(rule):
-    made = AdaptiveQuantile(rule, quantile=0.3, learning_rate=0.7)
-    groups = len(rule.groups(NAMES))
-    released = torch.linspace(-0.6, 0.9, groups)
-    after = made.adapt({COUNTS: released}, divisor=20.0)
-    expected = [
-        one.bound * math.exp(-0.7 * (b + 0.5 - 0.3)) for one, b in zip(rule.group_rules(groups), released.tolist(), strict=True)
-    ]
-    found = after.rule.group_rules(groups)
-    assert [one.bound for one in found] == pytest.approx(expected, rel=1e-6)
-    assert [one.threshold / one.bound for one in found] == pytest.approx(
-        [one.threshold / one.bound for one in rule.group_rules(groups)]
-    )
-    assert (after.quantile, after.learning_rate, after.share) == (0.3, 0.7, made.share)
-    assert after.groups(NAMES) == made.groups(NAMES)
-
-
-@every_rule
 @pytest.mark.parametrize("value", [1e300, -1e300])
 def test_no_release_drives_a_bound_out_of_range_or_raises(rule, value):
     made = AdaptiveQuantile(rule, learning_rate=3.0)

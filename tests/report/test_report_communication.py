@@ -32,10 +32,6 @@ def test_bytes_are_in_a_table_and_a_figure(federated):
     assert "as sent" in figure
 
 
-def test_other_runs_have_no_such_section(report_of):
-    assert "<h2>Communication</h2>" not in report_of()
-
-
 def test_a_damaged_file_is_named(federated):
     (federated / "communication.json").write_text('{"cohort": 3}', encoding="utf-8")
     with pytest.raises(InvalidArgumentError, match=r"communication\.json"):

@@ -141,13 +141,6 @@ def test_invalid_units_are_refused(unit):
         plan(40, unit, "replace-one")
 
 
-@pytest.mark.parametrize("unit", ["one example", "one user", group_unit(7)])
-def test_the_unit_survives_being_written_down(unit):
-    made = plan(40, unit, "replace-one", multiplier=3.0)
-    assert privet.Plan.from_json(made.to_json()) == made
-    assert made.guarantee(accountant="rdp").to_dict()["unit"] == str(unit)
-
-
 def test_the_text_of_a_unit_of_groups_is_read_from_files_of_version_0_1_0():
     made = plan(40, group_unit(7), "replace-one", multiplier=3.0)
     old = privet.Plan.from_dict(made.to_dict() | {"unit": "one example (in a group of 7; groups fixed in advance)"})
@@ -207,13 +200,6 @@ def jittered(batch):
 def test_views_that_mix_examples_are_refused(mix):
     with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
         setup(TensorDataset(*data(13)), averaged(loss_fn, lambda batch: (mix(batch[0]), batch[1]), 2))
-
-
-def test_users_may_be_seen_in_several_views():
-    x, y = data(13)
-    training = setup(Users(TensorDataset(x, y), USERS, cap=2), grouped(averaged(loss_fn, jittered, 2)), steps=2)
-    assert training.method in ("ghost", "loop")  # the shifts are random, and may make more groups than users
-    training.run()
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])

@@ -153,12 +153,6 @@ def test_examples_are_their_own_however_a_layer_is_called(model, loss):
     assert_agrees(model, loss, batch, 1e-10)
 
 
-def test_lengths_that_differ_make_groups_and_nothing_else_does():
-    model, x = layer(nn.GRU), numbers(5, 7, 6)
-    assert cover(model, packed_loss, (x, LENGTHS)).groups == 4
-    assert cover(model, packed_loss, (x, torch.full((5,), 3))).groups == cover(model, padded_loss, (x,)).groups == 1
-
-
 @KINDS
 def test_what_lies_beyond_the_end_of_an_example_has_no_part(kind):
     model, x = layer(kind, **cases.DEEP), numbers(5, 7, 6)
