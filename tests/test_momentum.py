@@ -153,9 +153,6 @@ def test_an_example_that_is_not_finite_once_contributes_again_afterwards():
         assert all(bool(parameter.isfinite().all()) for parameter in network.parameters())
 
 
-# State ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("momentum", "stop"),
     [(InnerOuter(0.8, 0.3, 3), 1), (InnerOuter(0.8, 0.3, 3), 4), (InnerOuter(0.8, 1.0, 2), 4), (InnerOuter(0.8, 0.3, 0), 1)],
@@ -220,9 +217,6 @@ def test_writing_to_the_gradient_does_not_reach_the_outer_momentum():
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
-# Noise ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kept", "whose"), [(0.6, "torch"), (0.9, "outer")])
 def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
     """Var = σ²·(1 − c²ᵗ)/(1 − c²) at step t, of torch's own momentum on the releases and of ours."""
@@ -247,9 +241,6 @@ def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
         return found
 
     holds_twice(experiment)
-
-
-# The plan -------------------------------------------------------------------------------------------------------------
 
 
 BAD = {

@@ -83,9 +83,6 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
         assert oracle.size(found.tensors) >= min(0.7, length) * (1 - 1e-3)
 
 
-# --- edges ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer"), ids=str)
 def test_masks_of_everything_and_of_nothing(case):
     model, batch = case.model(torch.float64), case.batch(5, torch.float64)

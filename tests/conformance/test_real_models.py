@@ -52,8 +52,6 @@ def check_bound_and_method(real, model):
     assert probe(model, real.loss, [split_batch(batch)], public=True) == "ghost"
 
 
-# --- forwards that were replaced on the instance, as accelerate and TRL do ----------------------------------------------
-
 GPT2 = next(real for real in REAL_MODELS if real.name == "GPT-2")
 
 

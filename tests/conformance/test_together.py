@@ -74,8 +74,6 @@ def test_units_of_views_at_past_parameters_under_masks(case, method):
             assert oracle.moved(whole, summed(rule, oracle.without(units[0], unit))) <= rule.sensitivity * SLACK
 
 
-# --- in training ------------------------------------------------------------------------------------------------------
-
 N = 24
 RULES = {
     "flat": Flat(0.3),

@@ -83,9 +83,6 @@ def crash_ledgers(folder: Path, crashes: int, seed: int) -> Score:
     return score
 
 
-# Budgets --------------------------------------------------------------------------------------------------------------
-
-
 def small_plan(steps: int) -> privet.Plan:
     return plan(
         examples=500, sampling=privet.sampling.Poisson(10), steps=steps, delta=1e-4, noise=privet.noise.Gaussian(4.0)
@@ -134,9 +131,6 @@ def crash_budgets(folder: Path, crashes: int, seed: int) -> Score:
             again.close()
         score.resumed += 1
     return score
-
-
-# Trainings ------------------------------------------------------------------------------------------------------------
 
 
 def crash_trainings(folder: Path, crashes: int, seed: int) -> Score:

@@ -341,9 +341,6 @@ def test_records_that_make_no_sense_are_refused_though_nothing_is_damaged(path, 
         reopened(path)
 
 
-# The anchor -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def anchor(tmp_path):
     return tmp_path / "elsewhere"

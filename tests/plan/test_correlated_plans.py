@@ -31,9 +31,6 @@ def test_momentum_and_learning_rate_change_the_coefficients():
     assert privet.Plan.from_json(made.to_json()) == made
 
 
-# --- accounting -------------------------------------------------------------------------------------------------------
-
-
 def test_bands_are_poisson_releases_of_cycles():
     made = plan(**CYCLIC, steps=301)
     assert made.events() == (accounting.Event(8 * 512 / 60_000, 2.3, 38),)
@@ -121,8 +118,6 @@ def test_the_statement_says_how_noise_is_made_and_sampled():
     assert "joins one step of every epoch" in plan(**TREE).guarantee().assumed
     assert "always the same" in plan(**FIXED).guarantee().assumed
 
-
-# --- refusals ---------------------------------------------------------------------------------------------------------
 
 MISFITS = [
     ({"clipping": clipping.AdaptiveQuantile(clipping.Flat(1.0))}, "clipping"),

@@ -21,8 +21,6 @@ from privet.plan.mechanism import Epochs
 from privet.sampling import Poisson
 from privet.schedules import Geometric, Linear, Piecewise, Table
 
-# --- derived values ---------------------------------------------------------------------------------------------------
-
 
 def test_everything_is_derived_from_one_place():
     made = plan(steps=epochs(20))
@@ -93,8 +91,6 @@ def test_open_ends_are_named_when_they_are_asked_for():
         plan(noise=Gaussian()).epsilon()
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
-
 BAD = [
     *(("examples", value) for value in (0, 1, -5, 6e4, math.nan, True, "60000", None, 2**31)),
     *(("sampling", value) for value in (512, None, "Poisson", Poisson)),
@@ -142,9 +138,6 @@ def test_a_plan_is_frozen():
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(made, field.name, getattr(made, field.name))
     assert hash(made) == hash(plan())
-
-
-# --- calibration ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -199,8 +192,6 @@ def test_targets_out_of_reach_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"^noise\.multiplier is 0"):
         plan(steps=None, noise=Gaussian(0, non_private=True)).calibrate(epsilon=3)
 
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
 
 scales = st.floats(1e-12, 1e12) | st.sampled_from([0.1, 1 / 3, 1e-12, 1e12, 0.7, math.nextafter(1.0, 2)]) | st.integers(1, 1000)
 rules = st.builds(Flat, bound=scales) | st.builds(Automatic, bound=scales, stability=scales)
@@ -282,9 +273,6 @@ def test_a_text_that_is_no_plan_is_refused(text, message):
         Plan.from_json(text)
 
 
-# --- schedules --------------------------------------------------------------------------------------------------------
-
-
 def test_noise_follows_a_scheduled_bound_so_the_multiplier_stays():
     made = plan(bound_schedule=Geometric(rate=0.01))
     assert (made.multipliers() == 2.3).all()
@@ -330,9 +318,6 @@ def test_the_statement_tells_of_schedules_and_only_of_them():
     assert "between 2.3 and 4.6" in prose
     assert "multiplies the bound" not in str(made.guarantee(steps=1))
     assert plan(steps=4).guarantee().notes == ()
-
-
-# --- questions without a rule, and refusals without an accountant -------------------------------------------------------
 
 
 def test_a_mechanism_costs_what_a_plan_with_it_costs():

@@ -142,9 +142,6 @@ def test_what_is_no_callback_is_refused_before_a_step(wrong):
     assert training.steps_spent == 0
 
 
-# metrics.jsonl --------------------------------------------------------------------------------------------------------
-
-
 def test_every_run_with_a_directory_has_a_metrics_file(tmp_path):
     training = started(tmp_path, steps=42)
     training.run()

@@ -183,9 +183,6 @@ def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, 
     assert "".join(capfd.readouterr()) == ""
 
 
-# Randomness -----------------------------------------------------------------------------------------------------------
-
-
 class Dropped(Probe):
     def forward(self, x):
         return super().forward(nn.functional.dropout(x, 0.5))

@@ -62,9 +62,6 @@ def test_an_interrupt_leaves_no_example_in_the_model_or_the_checkpoint(method, n
     assert training.steps_spent == 3
 
 
-# Signals -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def received():
     """The signals that the program's own handler has received."""

@@ -323,9 +323,6 @@ def test_names_of_losses():
     assert name_of(nn.MSELoss()) == "torch.nn.modules.loss.MSELoss"
 
 
-# Kinds of one's own ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Half(NormRule):
     def factor(self, norms):

@@ -45,9 +45,6 @@ def collated(items):
     return (stacked(items),)
 
 
-# What is read ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "options",
     [{"reading": privet.Reading(spec=(torch.zeros(D),))}, {"reading": privet.Reading(probe_batch=(torch.randn(4, D),))}],
@@ -114,9 +111,6 @@ def test_programs_that_know_only_some_words_are_checked_with_those_of_a_specific
         train(loss=loss, dataset=texts(word, 1.0))
     spec = (torch.zeros(D), "en", 1.0)
     assert train(loss=loss, dataset=texts(word, 1.0), reading=privet.Reading(spec=spec)).method == "ghost"
-
-
-# Refusals -------------------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_trained_is_refused_before_the_first_step(tmp_path):
@@ -274,9 +268,6 @@ def test_a_method_that_is_asked_for_is_used_or_refused():
         train(Transformed(), method="ghost")
 
 
-# Changes between steps ------------------------------------------------------------------------------------------------
-
-
 CHANGES = {
     "another mode": lambda model: model[1].eval(),
     "a hook": lambda model: model[0].register_forward_hook(lambda module, inputs, output: output * 1.0),
@@ -327,9 +318,6 @@ def test_a_check_that_is_asked_again_reads_nothing():
     CHANGES["another mode"](training.model)
     next(iter(training))
     assert len(dataset.read) == before
-
-
-# Parametrisations -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*spectral_norm.*:FutureWarning")

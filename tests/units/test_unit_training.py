@@ -53,9 +53,6 @@ def released(training):
     return (before - after) / RATE * training.plan.divisor
 
 
-# --- users ------------------------------------------------------------------------------------------------------------
-
-
 def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is():
     x, y = data(13)
     training = setup(Users(TensorDataset(x, y), USERS, cap=4), sampling=Poisson(2.5), steps=5, multiplier=2.3)
@@ -80,9 +77,6 @@ def test_a_user_moves_the_sum_by_at_most_the_bound_however_much_they_contribute(
         for these in (ids >= 0, ids != 3)
     ]
     assert 0.5 * BOUND < float((sums[0] - sums[1]).norm()) <= BOUND * (1 + 1e-4)
-
-
-# --- groups -----------------------------------------------------------------------------------------------------------
 
 
 def moved_by(change, size=4, examples=13):
@@ -132,9 +126,6 @@ def test_delta_is_compared_with_the_examples_in_all_groups():
     assert plan(40_000, "one user").delta == 1e-5
 
 
-# --- units and plans --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unit", ["one person", "One example", "", None, 1, f"{group_unit(4)} or so"])
 def test_invalid_units_are_refused(unit):
     with pytest.raises(InvalidArgumentError, match=r"^unit is"):
@@ -175,9 +166,6 @@ def test_losses_that_mix_examples_are_refused_also_within_units(reduction):
     x, y = data(13)
     with pytest.raises((InvalidArgumentError, UnsupportedModelError), match=r"one loss per example|changes with its neighbours"):
         setup(Users(TensorDataset(x, y), USERS, 4), grouped(lambda model, batch: reduction(loss_fn(model, batch))))
-
-
-# --- views ------------------------------------------------------------------------------------------------------------
 
 
 def jittered(batch):

@@ -36,9 +36,6 @@ def test_structures_are_those_of_torch(name):
         assert torch.equal(pytree.tree_leaves(example)[0], X[1:2])
 
 
-# What is stacked ------------------------------------------------------------------------------------------------------
-
-
 class Key(str):
     """Text with attributes of its own."""
 

@@ -213,20 +213,6 @@ def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
         assert torch.equal(again.eval()(**inputs).logits, model.eval()(**inputs).logits)
 
 
-def test_users_are_trained_as_units(tmp_path):
-    """Sixteen people wrote three sequences each; without a loss, that of a person is the mean over theirs."""
-    users = privet.units.Users(Sequences(48), [number % 16 for number in range(48)], 3, collate=pad)
-    host = trainer(tmp_path, data=users, plan=make_plan(2, examples=16, batch_size=4, unit="one user"))
-    _, _, loss_fn = host._private_parts()
-    content, mask = users[3]
-    rows = Sequences(48).rows[3::16]
-    alone = torch.stack([host.model(**pad([row], multiple=1)).loss for row in rows])
-    found = loss_fn(host.model, ({name: value[None] for name, value in content.items()}, mask[None]))
-    torch.testing.assert_close(found[0], alone.mean(), rtol=1e-4, atol=1e-5)
-    host.train()
-    assert "for one user" in str(host.training.guarantee())
-
-
 def test_an_optimizer_and_a_schedule_of_the_users_own(tmp_path):
     """Momentum stays in the host's optimizer; a schedule that follows a public metric is stepped by evaluations."""
     model = llama()
