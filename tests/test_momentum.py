@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import TensorDataset
 
+import one_layer
 import privet
 from one_layer import Probe, linear_loss, stop_after
 from privet.clipping import Automatic, Flat
@@ -38,11 +39,7 @@ def data(seed=1):
 
 
 def plan(momentum, rule=RULES[0], multiplier=SIGMA, batch_size=float(N), steps=6, source="fixed", **options):
-    noise = privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0)
-    sampling = privet.sampling.Poisson(batch_size)
-    return privet.Plan(
-        examples=N, sampling=sampling, steps=steps, clipping=rule, delta=1e-5, noise=noise, momentum=momentum, **options
-    )
+    return one_layer.plan(batch_size, steps, multiplier, source, N, clipping=rule, momentum=momentum, **options)
 
 
 def training(the_plan, network, contents, directory=None, **options):
