@@ -1,4 +1,4 @@
-"""Collate functions that join items along no common dimension: ids with offsets. Graphs: tests/integrations/test_torch_geometric.py."""
+"""Collate functions that join items along no common dimension: ids with offsets. Graphs: test_torch_geometric.py."""
 
 import pytest
 import torch
