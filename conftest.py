@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import privet.plan  # registers the kinds that Privet defines  # noqa: F401
 from privet._utils.registry import PARTS
+from privet.convex import privacy_loss
 
 ALPHA = 1e-6
 # The same examples on every machine: what other examples there may be is for `make fuzz`, where a failure stops nobody's work.
@@ -60,8 +61,13 @@ def kinds_kept() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def brief_runs() -> Iterator[None]:
-    """Leave out of runs what takes longer than their training: the check of networks that can be trained, and most resamples."""
+    """Leave out of runs what takes longer than their training: the check of networks that can be trained, and most resamples.
+
+    And of the integral over which fits are accounted for, most cells: the fewer there are, the larger is ε.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(privacy_loss, "_EDGES", privacy_loss._EDGES[::32])
+        patch.setattr(privacy_loss, "_MASSES", privacy_loss._MASSES.reshape(-1, 32).sum(1))
         patch.setattr("privet.runs.run.RESAMPLES", 20)
         patch.setattr("privet.training.preflight.probe", lambda *_, method, **__: "ghost" if method == "auto" else method)
         yield

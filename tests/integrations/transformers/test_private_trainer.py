@@ -192,7 +192,7 @@ def adapters():
     yield "prompt", lambda: get_peft_model(llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora", "prompt"])
+@pytest.mark.parametrize("kind", ["lora", pytest.param("dora", marks=pytest.mark.slow), "prompt"])
 def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
     pytest.importorskip("peft")
     from peft import PeftModel
