@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -15,6 +16,7 @@ from hypothesis import settings
 
 import privet.plan  # registers the kinds that Privet defines  # noqa: F401
 from privet._utils.registry import PARTS
+from privet.accounting.guarantee import tradeoff
 from privet.convex import privacy_loss
 
 ALPHA = 1e-6
@@ -57,6 +59,15 @@ def kinds_kept() -> Iterator[None]:
     yield
     PARTS.clear()
     PARTS.update(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def profiles_kept() -> Iterator[None]:
+    """Compute the privacy profile of equal releases once: every statement has one, which takes longer than most runs here."""
+    kept = functools.lru_cache(maxsize=1000)(tradeoff.profile)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tradeoff, "profile", lambda *parts, **options: kept(*map(tuple, parts), **options))
+        yield
 
 
 @pytest.fixture(scope="module")
