@@ -14,10 +14,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-import privet.plan  # registers the kinds that Privet defines  # noqa: F401
 from privet._utils.registry import PARTS
 from privet.accounting.guarantee import tradeoff
 from privet.convex import privacy_loss
+from privet.plan import mechanism  # and with it, the kinds that Privet defines are registered
 
 ALPHA = 1e-6
 # The same examples on every machine: what other examples there may be is for `make fuzz`, where a failure stops nobody's work.
@@ -62,11 +62,12 @@ def kinds_kept() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def profiles_kept() -> Iterator[None]:
-    """Compute the privacy profile of equal releases once: every statement has one, which takes longer than most runs here."""
-    kept = functools.lru_cache(maxsize=1000)(tradeoff.profile)
+def answers_kept() -> Iterator[None]:
+    """Compute ε of equal plans and the profile of their statements once: most runs here take less time than that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tradeoff, "profile", lambda *parts, **options: kept(*map(tuple, parts), **options))
+        for module, name in ((tradeoff, "profile"), (mechanism, "composed_epsilon")):
+            kept = functools.lru_cache(maxsize=10_000)(getattr(module, name))
+            patch.setattr(module, name, lambda *parts, kept=kept, **options: kept(*map(tuple, parts), **options))
         yield
 
 
