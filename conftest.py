@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -13,8 +14,10 @@ import pytest
 import torch
 from hypothesis import settings
 
-import privet.plan  # registers the kinds that Privet defines  # noqa: F401
 from privet._utils.registry import PARTS
+from privet.accounting.guarantee import tradeoff
+from privet.convex import privacy_loss
+from privet.plan import mechanism  # and with it, the kinds that Privet defines are registered
 
 ALPHA = 1e-6
 # The same examples on every machine: what other examples there may be is for `make fuzz`, where a failure stops nobody's work.
@@ -58,10 +61,25 @@ def kinds_kept() -> Iterator[None]:
     PARTS.update(before)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def answers_kept() -> Iterator[None]:
+    """Compute ε of equal plans and the profile of their statements once: most runs here take less time than that."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((tradeoff, "profile"), (mechanism, "composed_epsilon")):
+            kept = functools.lru_cache(maxsize=10_000)(getattr(module, name))
+            patch.setattr(module, name, lambda *parts, kept=kept, **options: kept(*map(tuple, parts), **options))
+        yield
+
+
 @pytest.fixture(scope="module")
 def brief_runs() -> Iterator[None]:
-    """Leave out of runs what takes longer than their training: the check of networks that can be trained, and most resamples."""
+    """Leave out of runs what takes longer than their training: the check of networks that can be trained, and most resamples.
+
+    And of the integral over which fits are accounted for, most cells: the fewer there are, the larger is ε.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(privacy_loss, "_EDGES", privacy_loss._EDGES[::32])
+        patch.setattr(privacy_loss, "_MASSES", privacy_loss._MASSES.reshape(-1, 32).sum(1))
         patch.setattr("privet.runs.run.RESAMPLES", 20)
         patch.setattr("privet.training.preflight.probe", lambda *_, method, **__: "ghost" if method == "auto" else method)
         yield

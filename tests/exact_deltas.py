@@ -1,7 +1,5 @@
 """δ(ε) of one sampled Gaussian release, from its definition, in a hundred digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import mpmath as mp

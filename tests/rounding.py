@@ -4,8 +4,6 @@ Processors sum in different orders: with AVX-512 a float32 gradient differs from
 tolerances of torch. So tests state a tolerance or derive it here (`test_comparisons.py` finds those that do neither).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

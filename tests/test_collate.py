@@ -1,5 +1,3 @@
-"""A batch of one equals default_collate of one item; sequences are padded to public lengths."""
-
 import gc
 import threading
 import types

@@ -23,7 +23,7 @@ PROSE = {path: BLOCK.sub("", text) for path, text in TEXTS.items()}
 # A block of TOML that begins with the name of a file is that file; any other is a configuration to train by.
 NAMED = re.compile(r"# (\S+\.toml)\n")
 # Their examples take minutes together, and what they show has tests of its own.
-SLOW = {"audit.md", "results.md", "sklearn.md", "transformers.md"}
+SLOW = {"algorithms", "audit", "evaluation", "federated", "predictions", "results", "sklearn", "transformers"}
 OPTIONAL = ("sklearn", "transformers", "peft", "trl", "pandas", "tensorboard", "flwr")
 
 
@@ -59,7 +59,7 @@ def run(command, place):
 
 
 @pytest.mark.parametrize("path", [
-    pytest.param(path, id=name(path), marks=pytest.mark.slow if path.name in SLOW else ())
+    pytest.param(path, id=name(path), marks=pytest.mark.slow if path.stem in SLOW else ())
     for path in DOCUMENTS if any(blocks(path))
 ])  # fmt: skip
 def test_a_page_runs_from_top_to_bottom(path, tmp_path, monkeypatch):

@@ -1,5 +1,3 @@
-"""Every example in a docstring gives the output that it shows."""
-
 import doctest
 import importlib
 from pathlib import Path

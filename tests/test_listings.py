@@ -1,10 +1,9 @@
 """Listings of the papers that combine several features, as loops compared with `Training`.
 
 Rules and styles: tests/clipping/test_step_by_step.py; masks: tests/sparsification/test_masked_training.py; momentum of examples:
-tests/test_momentum.py; estimated norms: tests/gradients/test_projections.py; optimizers: tests/optim.
+tests/test_momentum.py; estimated norms: tests/gradients/projection/test_projections.py; optimizers: tests/optim.
 """
 
-import dataclasses
 import itertools
 import math
 
@@ -14,12 +13,11 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import TensorDataset
 
+import one_layer
 import privet
-from privet.accounting.queries import composed_epsilon
 from privet.clipping import Flat, Global
-from privet.noise import FixedSource, Gaussian
+from privet.noise import FixedSource
 from privet.optim import SGLD, GaussianPrior, sgld_noise
-from privet.schedules import Constant, Geometric, Linear, Piecewise
 from privet.units import Groups, Users, averaged, grouped
 
 N, BATCH, RATE, BOUND, SIGMA = 40, 11.0, 0.37, 0.6, 1.7
@@ -48,11 +46,8 @@ def gradient(w, x, y):
 
 
 def plan(sigma, **options):
-    values = {
-        "examples": N, "sampling": privet.sampling.Poisson(BATCH), "steps": 6, "clipping": Flat(BOUND), "delta": 1e-5,
-        "noise": Gaussian(sigma, source="fixed", non_private=sigma == 0),
-    }  # fmt: skip
-    return privet.Plan(**values | options)
+    values = {"batch_size": BATCH, "steps": 6, "examples": N, "source": "fixed", "clipping": Flat(BOUND)}
+    return one_layer.plan(multiplier=sigma, **values | options)
 
 
 def trained(the_plan, dataset=None, loss=squared_error, momentum=0.0, physical_batch_size=4):
@@ -67,61 +62,6 @@ def same(found, expected):
     start = parameters_to_vector(network().parameters()).detach()
     assert (expected - start).norm() > 0.01
     assert (found - expected).norm() <= 2e-6 * (expected - start).norm()
-
-
-# The bound of step t, from 0, of T.
-BOUNDS = {
-    "linear": (Linear(), lambda t, total: BOUND / min(2, 1 + t / total)),
-    "geometric": (Geometric(rate=0.2), lambda t, total: max(BOUND / 2, 0.8**t * BOUND)),
-    "mix-up": (Piecewise((1.0, 5.0), (0.5,)), lambda t, total: BOUND if t < 0.5 * total else 5 * BOUND),
-    "constant": (Constant(), lambda t, total: BOUND),
-}
-
-
-@pytest.mark.parametrize(
-    ("schedule", "deviation"), [("linear", "fixed"), ("geometric", "relative"), ("mix-up", "fixed"), ("constant", "relative")]
-)
-def test_momentum_and_a_varying_clip_bound(schedule, deviation):
-    """Algorithm 1 of "Differentially Private SGD with Momentum and Varying Clipping Bound"; its divisor made public."""
-    value, bound = BOUNDS[schedule]
-    the_plan = plan(SIGMA, bound_schedule=value)
-    the_plan = dataclasses.replace(the_plan, noise=dataclasses.replace(the_plan.noise, deviation=deviation))
-    (x, y), source, c = data(), FixedSource(), 0.6
-    theta, m = parameters_to_vector(network().parameters()).detach(), 0
-    for t in range(6):
-        c_t, total = bound(t, 6), 0
-        for i in next(the_plan.sampling.draws(N, source.words)):
-            g = gradient(theta, x[i], y[i])
-            total = total + g / max(1, g.norm() / c_t)
-        b_t = SIGMA * (BOUND if deviation == "fixed" else c_t) * source.normal(len(theta))
-        m = c * m + (total + b_t) / BATCH
-        theta = theta - RATE * m
-    same(trained(the_plan, momentum=c), theta)
-
-
-@pytest.mark.parametrize("schedule", ["linear", "geometric", "constant"])
-def test_training_stops_before_the_step_that_would_exceed_the_budget(schedule):
-    """Lines 4 to 8 of the same: the cost of step t is that of multiplier σ·C/Cₜ."""
-    target = 1.2
-    value, bound = BOUNDS[schedule]
-    value = Linear(over=12) if schedule == "linear" else value
-    open_plan = plan(3.0, steps=None, bound_schedule=value, noise=Gaussian(3.0, deviation="fixed"))
-    calibrated = open_plan.calibrate(target, accountant="rdp")
-    multipliers = [3.0 * BOUND / bound(t, 12) for t in range(calibrated.total_steps + 1)]
-    assert calibrated.multipliers() == pytest.approx(multipliers[:-1])
-
-    def spent(steps):
-        events = [privet.accounting.Event(BATCH / N, sigma) for sigma in multipliers[:steps]]
-        return composed_epsilon(events, delta=1e-5, adjacency="add-remove", accountant="rdp")
-
-    assert spent(calibrated.total_steps) <= target < spent(calibrated.total_steps + 1)
-    model = network()
-    training = privet.Training(
-        calibrated, model, squared_error, torch.optim.SGD(model.parameters(), lr=RATE), TensorDataset(*data())
-    )
-    training.run()
-    assert training.steps_left == 0
-    assert training.epsilon("rdp") == pytest.approx(spent(calibrated.total_steps))
 
 
 @pytest.mark.parametrize("rule", [Flat(BOUND), Global(BOUND, cutoff=2.4)], ids=["local", "global"])

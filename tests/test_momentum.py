@@ -1,5 +1,3 @@
-"""Momentum: steps are those of the papers, one example moves a step by its sensitivity, state is saved or private."""
-
 import copy
 import functools
 import io
@@ -14,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils.data import TensorDataset
 
+import one_layer
 import privet
 from one_layer import Probe, linear_loss, stop_after
 from privet.clipping import Automatic, Flat
@@ -40,11 +39,7 @@ def data(seed=1):
 
 
 def plan(momentum, rule=RULES[0], multiplier=SIGMA, batch_size=float(N), steps=6, source="fixed", **options):
-    noise = privet.noise.Gaussian(multiplier, source=source, non_private=multiplier == 0)
-    sampling = privet.sampling.Poisson(batch_size)
-    return privet.Plan(
-        examples=N, sampling=sampling, steps=steps, clipping=rule, delta=1e-5, noise=noise, momentum=momentum, **options
-    )
+    return one_layer.plan(batch_size, steps, multiplier, source, N, clipping=rule, momentum=momentum, **options)
 
 
 def training(the_plan, network, contents, directory=None, **options):
@@ -155,9 +150,6 @@ def test_an_example_that_is_not_finite_once_contributes_again_afterwards():
         assert all(bool(parameter.isfinite().all()) for parameter in network.parameters())
 
 
-# State ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("momentum", "stop"),
     [(InnerOuter(0.8, 0.3, 3), 1), (InnerOuter(0.8, 0.3, 3), 4), (InnerOuter(0.8, 1.0, 2), 4), (InnerOuter(0.8, 0.3, 0), 1)],
@@ -222,9 +214,6 @@ def test_writing_to_the_gradient_does_not_reach_the_outer_momentum():
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
-# Noise ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kept", "whose"), [(0.6, "torch"), (0.9, "outer")])
 def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
     """Var = σ²·(1 − c²ᵗ)/(1 − c²) at step t, of torch's own momentum on the releases and of ours."""
@@ -249,15 +238,6 @@ def test_momentum_has_the_noise_of_a_geometric_sum(whose, kept, holds_twice):
         return found
 
     holds_twice(experiment)
-
-
-# The plan -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("momentum", [None, InnerOuter(0.9, 0.1, 4), PerExample(0.25), PerExample(0.25, 2**40)], ids=str)
-def test_plans_come_back_from_json(momentum):
-    the_plan = plan(momentum, multiplier=1.1)
-    assert privet.Plan.from_json(the_plan.to_json()) == the_plan
 
 
 BAD = {

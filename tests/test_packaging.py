@@ -1,5 +1,3 @@
-"""A wheel contains all packages of its source, and there is one version."""
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Public names: few, each with a docstring, each in one place."""
-
 import importlib
 import inspect
 import types

@@ -1,5 +1,3 @@
-"""Schedules: the papers' formulas, positive and public at every step, unchanged by JSON."""
-
 import math
 
 import numpy as np
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privet import schedules
-from privet._utils.registry import decode, encode, kinds_of
+from privet._utils.registry import kinds_of
 from privet.errors import InvalidArgumentError
 from privet.schedules import Constant, Geometric, Linear, Piecewise, Schedule, Table, ToZero, factors_of, is_constant
 
@@ -68,11 +66,6 @@ def test_every_factor_is_a_positive_number(schedule, total):
     assert factors.shape == (total,)
     assert np.isfinite(factors).all()
     assert (factors > 0).all()
-
-
-@pytest.mark.parametrize("schedule", EVERY, ids=str)
-def test_json_gives_the_same_schedule_back(schedule):
-    assert decode("schedule", encode(schedule), schedules.Schedule) == schedule
 
 
 def test_every_schedule_is_in_the_table_and_joins_these_tests():

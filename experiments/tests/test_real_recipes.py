@@ -67,6 +67,7 @@ def test_the_recipe_comes_to_a_table(recipe, tmp_path, short_test_part, nothing_
     assert all(f"| {name} |" in (tmp_path / "table.md").read_text(encoding="utf-8") for name in arms)
 
 
+@pytest.mark.slow
 def test_the_table_of_gradient_flow_says_what_the_paper_says(tmp_path):
     found = reproduce(RECIPES["ntk-table"], tmp_path, Extent(arms=("small bound, flat", "small bound, layerwise")))
     for row in found.rows:

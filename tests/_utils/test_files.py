@@ -1,5 +1,3 @@
-"""Atomic writes, and the cache directory."""
-
 from pathlib import Path
 
 import pytest

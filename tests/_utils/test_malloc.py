@@ -1,5 +1,3 @@
-"""Memory freed by tensors is retained for reuse, unless the environment says otherwise."""
-
 import json
 import os
 import platform

@@ -1,5 +1,3 @@
-"""A network and a loss that are Privet's own are told from those with code of a user."""
-
 from functools import partial
 
 import pytest

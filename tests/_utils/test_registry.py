@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from privet import clipping, sampling, schedules
-from privet._utils.registry import PARTS, Part, check_registered, decode, encode, foreign_kinds, kinds_of, register
+from privet._utils.registry import PARTS, Part, decode, encode, foreign_kinds, kinds_of, register
 from privet.errors import InvalidArgumentError
 
 
@@ -55,13 +55,6 @@ def test_users_cannot_register_a_noise():
 
     with pytest.raises(InvalidArgumentError, match="derived from"):
         register(Quiet)
-
-
-def test_what_is_not_registered_is_found_wherever_it_is():
-    with pytest.raises(InvalidArgumentError, match=r"^plan\.x\.kind is 'Own'.*Call privet\.register\(Own\)"):
-        check_registered("plan.x", (1, [Own()]))
-    register(Own)
-    check_registered("plan.x", (1, [Own()]))
 
 
 def test_what_does_not_take_part_in_comparisons_is_no_part():

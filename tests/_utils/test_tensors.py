@@ -1,5 +1,3 @@
-"""Sketches of large tensors: linear, short, and about as long as what they stand for."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Queries over disjoint parts of the data, and the resolution of an answer."""
-
 import math
 
 import numpy as np

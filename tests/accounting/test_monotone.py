@@ -102,12 +102,6 @@ def test_an_epsilon_far_below_its_guess_is_refined(rate, multiplier, delta, step
     assert found == pytest.approx(theirs, rel=tolerance)
 
 
-@pytest.mark.parametrize(("event", "adjacency"), [(Event(0.01, 1.1), "add-remove"), (FixedSizeEvent(0.02, 3.0), "replace-one")])
-def test_no_step_of_a_run_brings_epsilon_down(event, adjacency):
-    spent = [composed_epsilon([replace(event, count=number)], delta=1e-6, adjacency=adjacency) for number in range(1, 130)]
-    assert spent == sorted(spent)
-
-
 @settings(deadline=None, max_examples=4)
 @given(st.lists(questions(), min_size=3, max_size=3), st.randoms())
 def test_answers_depend_neither_on_what_was_asked_before_nor_on_the_order(asked, shuffler):

@@ -1,7 +1,5 @@
 """Models of a table, for classes or a number, and of images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Folders of models with initial weights, as training writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from privet.artifact import Architecture, GuaranteeSummary, ModelDescription

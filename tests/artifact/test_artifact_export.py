@@ -1,5 +1,3 @@
-"""What is exported computes the outputs of the network for any number of rows, and says what they mean."""
-
 import json
 
 import numpy as np

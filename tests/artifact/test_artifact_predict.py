@@ -1,5 +1,3 @@
-"""A loaded model answers in the terms of its target, and refuses rows that do not fit, with the reasons."""
-
 import math
 from dataclasses import replace
 
@@ -161,12 +159,6 @@ def test_encoded_rows_are_finite_and_have_the_public_shape(image_model):
         model.predict(torch.full((1, 1, 16, 16), torch.nan), encoded=True)
     with pytest.raises(InvalidArgumentError, match="shape"):
         model.predict(torch.zeros(1, 3, 16, 16), encoded=True)
-
-
-def test_a_data_frame_is_a_table(table_model):
-    pandas = pytest.importorskip("pandas", reason="an extra: pip install 'privet[tables]'")
-    model = privet.load(table_model)
-    assert np.array_equal(model.predict_proba(pandas.DataFrame(ROWS)), model.predict_proba(ROWS))
 
 
 def test_encoded_inputs_keep_their_shape(tmp_path):

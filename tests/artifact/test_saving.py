@@ -1,5 +1,3 @@
-"""A training from Python is saved with its statement, and opened with the user's network, or without for one of Privet's."""
-
 import json
 
 import pytest

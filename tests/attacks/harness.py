@@ -8,8 +8,6 @@ and no state without noise differs, or if Privet refuses it before the first ste
 Runs of several steps have a non-zero learning rate only in their last step, so that its release is compared at equal parameters.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import re

@@ -1,7 +1,5 @@
 """Data sets, models and losses shared by the programs."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from typing import Any

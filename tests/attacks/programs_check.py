@@ -1,7 +1,5 @@
 """Files that `privet check` must refuse, and files that it must accept."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

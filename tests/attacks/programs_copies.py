@@ -1,7 +1,5 @@
 """Attacks by copies that spend twice, by several loops over one training, and by examples that are in the data set twice."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections import Counter

@@ -1,7 +1,5 @@
 """Attacks that couple examples: in the model or the loss, by reading and collating, by what shows the memory behind one."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

@@ -1,7 +1,5 @@
 """Examples that raise, in the pass or while they are read: they reveal and contribute nothing, nor how many were drawn."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import logging

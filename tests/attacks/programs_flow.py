@@ -1,7 +1,5 @@
 """Data-dependent control flow and shapes: each example must be computed as if it were alone."""
 
-from __future__ import annotations
-
 import torch
 from harness import forward_pass
 from materials import WIDTH, points, sentences, series

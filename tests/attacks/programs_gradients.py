@@ -1,7 +1,5 @@
 """Attacks by unclipped gradients, in `.grad` of tensors other than the followed parameters."""
 
-from __future__ import annotations
-
 import torch
 from harness import Outcome, Task, Verdict, attack, bounded, train
 from materials import CLASSES, Body, classify, perceptron, points

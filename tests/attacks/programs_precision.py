@@ -1,7 +1,5 @@
 """Attacks by differences in precision between norms and sums, and by values at the ends of the range."""
 
-from __future__ import annotations
-
 import torch
 from harness import Task, Verdict, attack, bounded, forward_pass, train, two_layers
 from materials import CLASSES, WIDTH, classify, perceptron, points, without

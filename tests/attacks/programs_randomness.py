@@ -1,7 +1,5 @@
 """Attacks by shared or publicly seeded random numbers: masks, augmentations and user generators."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attacks by rows that could be attributed to the wrong examples: permutations, selections, folds, and sizes that are equal."""
 
-from __future__ import annotations
-
 import torch
 from harness import Task, attack, bounded, exact, forward_pass
 from materials import CLASSES, WIDTH, Body, Listed, classify, model_of, points, sentences, series

@@ -1,7 +1,5 @@
 """Attacks by what a pass writes without noise, or leaves until the next: in parameters, buffers, modes, hooks, attributes."""
 
-from __future__ import annotations
-
 import functools
 import sys
 import types

@@ -1,7 +1,5 @@
 """Layers and operations, on points, images, texts and sequences, that must be accepted and trained correctly."""
 
-from __future__ import annotations
-
 import torch
 from harness import VALID, Task, forward_pass, trained_right, valid
 from materials import CLASSES, WIDTH, Body, classify, perceptron, pictures, points, sentences, series

@@ -1,7 +1,5 @@
 """Ways to write models, losses and batches, units, rules, momentum and masks that must be accepted and trained correctly."""
 
-from __future__ import annotations
-
 from collections import UserDict, namedtuple
 
 import torch

@@ -1,7 +1,5 @@
 """Snapshots of all visible state of a model after training besides the released parameters, and their comparison."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping

@@ -1,5 +1,3 @@
-"""No program in the suite breaks the guarantee, and valid programs are trained correctly."""
-
 import ast
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """A trainer of thirty lines with one fault at a time, which an audit must detect."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`pytest -m guarantee` needs two files of the user, and a wrong model fails it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

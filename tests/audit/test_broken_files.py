@@ -1,7 +1,5 @@
 """Files that must fail `privet check`, each for a different reason, and files that must pass."""
 
-from __future__ import annotations
-
 import pytest
 
 from privet.audit._program import guarantee

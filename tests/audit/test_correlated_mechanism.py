@@ -1,5 +1,3 @@
-"""The audit of correlated noise attacks all steps together: it accepts what is planned and notices what is not."""
-
 from dataclasses import replace
 
 import numpy as np

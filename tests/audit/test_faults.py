@@ -1,7 +1,3 @@
-"""A correct trainer passes the audit, and every faulty one fails."""
-
-from __future__ import annotations
-
 import runpy
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The audit of federated rounds: it accepts rounds that are held as planned, and notices a fault in any part of their path."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,3 @@
-"""The audit of one training run detects canaries about as well as an ideal adversary, and faults."""
-
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """This library's trainer passes its own audit with every rule, style, sampler, momentum, mask and schedule."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 

@@ -1,5 +1,3 @@
-"""Runs draw from a budget before they spend, concurrent runs cannot overdraw it, and ledgers decide what is returned."""
-
 import dataclasses
 import json
 import math
@@ -181,9 +179,6 @@ def test_a_copy_of_a_run_that_continued_is_refused(tmp_path):
         shared.draw(Ledger.open(plan().to_dict(), [3.0] * 20, copy), plan())
 
 
-# Parts ----------------------------------------------------------------------------------------------------------------
-
-
 def test_disjoint_parts_do_not_add_up_and_runs_on_one_part_do(tmp_path):
     shared = budget(tmp_path, epsilon=3.0, parts=("pretraining", "finetuning"), plans="fixed")
     one, other = plan(examples=700), plan(multiplier=2.0, examples=300, batch_size=15)
@@ -204,9 +199,6 @@ def test_a_run_names_an_existing_part(tmp_path):
     (tmp_path / "whole").mkdir()
     with pytest.raises(InvalidArgumentError, match="declares no parts"):
         budget(tmp_path / "whole").of("a")
-
-
-# Refusals -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("terms", "says"), [
@@ -251,9 +243,6 @@ def test_terms_are_plain_values():
     assert Terms(1.0, DELTA, examples=N, parts=["a"]).parts == ("a",)
 
 
-# Concurrency ----------------------------------------------------------------------------------------------------------
-
-
 def test_concurrent_processes_never_overdraw(tmp_path):
     one = plan(multiplier=2.0, steps=10)
     allowed = 4
@@ -273,9 +262,6 @@ def test_concurrent_processes_never_overdraw(tmp_path):
     assert codes.count(0) == allowed
     assert codes.count(3) == 12 - allowed
     assert shared.account().total() <= shared.account().terms.epsilon
-
-
-# With trainings -------------------------------------------------------------------------------------------------------
 
 
 DATA = TensorDataset(torch.randn(N, 3), torch.randn(N))

@@ -1,7 +1,3 @@
-"""`privet audit` and `privet check`: output, exit status and errors."""
-
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""`privet bench`: models, output and errors."""
-
 import pytest
 from asked import ask, refused, succeed, told
 from made import IDS

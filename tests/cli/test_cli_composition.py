@@ -1,5 +1,3 @@
-"""`privet epsilon --composition`: any mixture of releases in a file."""
-
 import pytest
 from asked import ask, succeed
 

@@ -1,5 +1,3 @@
-"""A configuration file replaces options; a run's plan.json repeats the run; contradictions are refused."""
-
 import json
 
 import numpy as np

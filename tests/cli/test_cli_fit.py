@@ -1,5 +1,3 @@
-"""`privet fit`: one release of a linear model, in a directory that is used once."""
-
 import json
 
 import numpy as np
@@ -22,21 +20,8 @@ def fit(capsys, *arguments):
 @pytest.mark.parametrize("mechanism", ["objective", "output"])
 def test_a_fit_is_released_evaluated_stated_and_verified(capsys, tmp_path, mechanism):
     out = tmp_path / "run"
-    found = fit(
-        capsys,
-        "--data",
-        "digits",
-        "--epsilon",
-        5,
-        "--delta",
-        1e-4,
-        "--mechanism",
-        mechanism,
-        "--out",
-        out,
-        "--purpose",
-        "to read",
-    )
+    options = ("--data", "digits", "--epsilon", 5, "--delta", 1e-4, "--mechanism", mechanism)
+    found = fit(capsys, *options, "--out", out, "--purpose", "to read")
     assert 4.99 < found["epsilon"] <= 5
     assert found["test_accuracy"] > 0.5
     assert json.loads((out / "guarantee.json").read_text())["epsilon"] == found["epsilon"]

@@ -1,7 +1,3 @@
-"""Both tasks from the command line, with public and with paid results, on tables and arrays: end to end in seconds."""
-
-from __future__ import annotations
-
 import json
 import math
 

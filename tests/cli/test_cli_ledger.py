@@ -1,5 +1,3 @@
-"""`privet ledger` and `privet budget`: output for people and for programs."""
-
 import json
 import zlib
 

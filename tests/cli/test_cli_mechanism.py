@@ -1,5 +1,3 @@
-"""Parts of the mechanism by options: anchor gradients, noise, momentum, sparsification, and the rate of a known run."""
-
 import json
 
 import pytest
@@ -11,7 +9,6 @@ from privet.cli.options import MechanismOptions
 from privet.clipping import GEP, PSAC, PSASC, AdaptiveQuantile, Automatic, Flat, Global, Layerwise, Normalize
 from privet.data import load
 from privet.errors import InvalidArgumentError
-from privet.momentum import InnerOuter
 from privet.runs.config import DEAD_LEAVES, load_public
 from privet.sampling import BallsInBins, CyclicPoisson, FixedOrder, Poisson
 from privet.sparsification import Random, Ranked
@@ -111,13 +108,6 @@ def test_sparsification_is_part_of_the_plan_and_named_in_the_statement(prepared,
     _, plan = prepared(*DIGITS, "--epsilon", 3, "--steps", 4, *options.split())
     assert plan.sparsification == expected
     assert "do not improve ε" in str(plan.guarantee())
-
-
-def test_inner_and_outer_momentum_are_in_the_plan(prepared):
-    options = ("--inner-momentum", 0.8, "--outer-momentum", 0.2, "--history", 2)
-    setup, plan = prepared(*DIGITS, "--epsilon", 8, "--steps", 4, *options)
-    assert plan.momentum == InnerOuter(inner=0.8, outer=0.2, length=2)
-    assert setup.momentum == 0.0
 
 
 def test_the_noise_on_the_parameters_stays_that_of_a_known_run(inputs, prepared):

@@ -1,5 +1,3 @@
-"""What leaves a command beside its answer: a summary of at most ten lines, metrics in a sink, and memory that is kept."""
-
 import sys
 from dataclasses import replace
 from pathlib import Path

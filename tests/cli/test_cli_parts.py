@@ -1,5 +1,3 @@
-"""Parts of a plan that no option can say: as tables of a configuration file, whose schema an editor can use, and schedules."""
-
 import json
 
 import pytest

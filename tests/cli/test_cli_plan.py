@@ -1,5 +1,3 @@
-"""`privet plan` shows the prospects of a training from public facts, and `privet train` shows them before its first step."""
-
 import json
 
 import pytest

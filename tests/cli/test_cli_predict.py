@@ -1,5 +1,3 @@
-"""`privet predict` and `privet export`: a file of answers in the terms of the target, or one line and nothing written."""
-
 import csv
 import json
 import re

@@ -1,5 +1,3 @@
-"""The way from a private table to a run: draft a schema, fill it in, check it, train by it, resume by it."""
-
 import gzip
 import re
 

@@ -1,5 +1,3 @@
-"""A first run: one command leaves a complete directory; an interrupted one leaves a directory that can be resumed."""
-
 import json
 import os
 import re
@@ -58,11 +56,6 @@ def test_a_run_is_complete_and_agrees_with_itself(capsys, tmp_path):
     (run / "report.html").unlink()
     assert succeed(capsys, "report", run)["report"].endswith("report.html")
     assert (run / "report.html").exists()
-
-
-@pytest.mark.parametrize("options", ["logistic --clipping automatic --stability 0.05 --optimizer adam", "tanh-cnn"])
-def test_models_rules_and_optimizers_combine(capsys, tmp_path, options):
-    assert train(capsys, f"--data digits --model {options} --steps 2 --batch-size 64 --out {tmp_path}/run {QUICK}")["steps"] == 2
 
 
 def test_what_is_left_out_is_chosen_and_said(prepared):

@@ -1,5 +1,3 @@
-"""Users, groups and views from the command line: the plan names the unit, and runs can be repeated and resumed."""
-
 import json
 
 import pytest

@@ -5,7 +5,6 @@ import math
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from asked import ask, plan_in, refused, succeed, told
 from safetensors.torch import load_file
@@ -174,14 +173,6 @@ def test_several_processes_train_the_same_clients(capsys, tmp_path, table):
         federate(capsys, *table, *QUICK, *options, "--out", out)
         weights.append(load_file(out / "model" / "model.safetensors")["output.weight"])
     assert_equal_up_to_rounding(*weights)
-
-
-def test_users_of_an_array_are_the_clients(prepared, tmp_path):
-    generator = np.random.default_rng(3)
-    x, y = generator.normal(size=(90, 4)).astype(np.float32), generator.integers(0, 3, 90)
-    np.savez(tmp_path / "arrays.npz", x_train=x, y_train=y, user_train=np.arange(90) % USERS)
-    known = ["--data", tmp_path / "arrays.npz", "--classes", 3, "--user-column", "user_train"]
-    assert prepared(*known, *QUICK, "--epsilon", 8, verb="federate")[1].examples == USERS
 
 
 def test_options_and_parts_come_from_a_file(prepared, tmp_path, table):

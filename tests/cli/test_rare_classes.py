@@ -1,5 +1,3 @@
-"""`privet train` by defaults ranks a rare class, which accuracy does not show."""
-
 import csv
 from itertools import count
 from statistics import NormalDist

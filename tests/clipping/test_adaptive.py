@@ -1,5 +1,3 @@
-"""Adaptive bounds: the counts are paid for, the bounds follow the quantile, and nothing that is released can break them."""
-
 import math
 
 import pytest
@@ -65,34 +63,6 @@ def test_an_example_moves_the_counts_by_half_in_every_group_whatever_its_norms(n
     rest = torch.cat([everyone[:, :which], everyone[:, which + 1 :]], dim=1)
     moved = made.statistics(everyone)[COUNTS] - made.statistics(rest)[COUNTS]
     assert moved.abs().tolist() == ([0.5] * 3 if which < len(norms) else [0.0] * 3)
-
-
-@every_rule
-def test_the_counts_are_of_examples_within_each_groups_threshold(rule):
-    made = AdaptiveQuantile(rule)
-    groups = len(rule.groups(NAMES))
-    thresholds = [one.threshold for one in rule.group_rules(groups)]
-    norms = torch.tensor([[t * 0.5, t, t * 1.5, math.inf, 0.0] for t in thresholds], dtype=torch.float64)
-    assert made.statistics(norms)[COUNTS].tolist() == [3 - 2.5] * groups
-    assert made.statistics(norms[:, :0])[COUNTS].tolist() == [0.0] * groups
-
-
-@every_rule
-def test_the_next_bounds_are_the_papers(rule):
-    made = AdaptiveQuantile(rule, quantile=0.3, learning_rate=0.7)
-    groups = len(rule.groups(NAMES))
-    released = torch.linspace(-0.6, 0.9, groups)
-    after = made.adapt({COUNTS: released}, divisor=20.0)
-    expected = [
-        one.bound * math.exp(-0.7 * (b + 0.5 - 0.3)) for one, b in zip(rule.group_rules(groups), released.tolist(), strict=True)
-    ]
-    found = after.rule.group_rules(groups)
-    assert [one.bound for one in found] == pytest.approx(expected, rel=1e-6)
-    assert [one.threshold / one.bound for one in found] == pytest.approx(
-        [one.threshold / one.bound for one in rule.group_rules(groups)]
-    )
-    assert (after.quantile, after.learning_rate, after.share) == (0.3, 0.7, made.share)
-    assert after.groups(NAMES) == made.groups(NAMES)
 
 
 @every_rule

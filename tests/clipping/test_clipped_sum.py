@@ -105,9 +105,6 @@ def test_the_sum_over_no_examples_is_zero_shaped_like_the_parameters():
     assert total_size(empty.tensors.values()) == 8
 
 
-# --- support ----------------------------------------------------------------------------------------------------------
-
-
 def masked_part(start, mask):
     return ClippedSum(
         {"w": torch.ones(3)}, C, torch.zeros(2), BatchSlice(0, start, start + 2), support=mask and {"w": torch.tensor(mask)}

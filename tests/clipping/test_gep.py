@@ -1,7 +1,3 @@
-"""Gradient embedding perturbation as a rule: groups, noise of the parts, sensitivity, dimensions, and what is refused."""
-
-from __future__ import annotations
-
 import math
 
 import pytest

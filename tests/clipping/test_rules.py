@@ -117,9 +117,6 @@ def test_a_bad_scale_is_refused_by_name(argument, kind):
                 PSASC(0.7, scale=value)
 
 
-# --- one factor for the batch -----------------------------------------------------------------------------------------
-
-
 def test_a_batch_factor_is_the_same_for_all_and_left_out_of_plans():
     rule = BatchClipping(0.7)
     norms = torch.tensor([0.1, math.nan, 14.0, math.inf], dtype=torch.float64)

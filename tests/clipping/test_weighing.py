@@ -1,7 +1,5 @@
 """Rules that are not Privet's: they are checked on synthetic norms, and no contribution exceeds the declared sensitivity."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Models shared by all batteries of tests: one line adds a layer or a network to all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The reference for every method: the library's plain loop, and an independent implementation of its rules."""
 
-from __future__ import annotations
-
 import copy
 import functools
 

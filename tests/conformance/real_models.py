@@ -1,7 +1,5 @@
 """Unmodified models from `transformers` with random weights and small configurations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

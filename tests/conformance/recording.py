@@ -1,7 +1,5 @@
 """Access to engine internals for tests: a single pass, and the passes over a batch."""
 
-from __future__ import annotations
-
 import traceback
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Trained parameters in bfloat16: their gradients, norms and sums are float32, and nothing is rounded after clipping."""
 
-from __future__ import annotations
-
 import oracle
 import pytest
 import torch

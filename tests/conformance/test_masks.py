@@ -1,7 +1,5 @@
 """Masks: for every layer, method and rule, m∘gᵢ is clipped to the bound and summed."""
 
-from __future__ import annotations
-
 import cases
 import oracle
 import pytest
@@ -83,9 +81,6 @@ def test_factors_whose_squares_leave_float32_are_measured_all_the_same(sizes, de
         found = clipped_sum(model, lambda m, b: (m(b) * direction).sum(1), alone, Flat(0.7), method="ghost", masks=masks)
         assert oracle.size(found.tensors) <= min(0.7, length) * (1 + 1e-6)
         assert oracle.size(found.tensors) >= min(0.7, length) * (1 - 1e-3)
-
-
-# --- edges ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", cases.by_name("mlp", "tanh-cnn", "transformer"), ids=str)

@@ -1,7 +1,5 @@
 """ORACLE: for every method, gradients, norms and clipped sums equal those of plain autograd, one example at a time."""
 
-from __future__ import annotations
-
 import cases
 import pytest
 import torch

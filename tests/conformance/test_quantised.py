@@ -1,7 +1,5 @@
 """Frozen bases in 8 or 4 bits under float32 adapters: torchao's and bitsandbytes' weights, on a CPU."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import oracle

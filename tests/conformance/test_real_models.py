@@ -1,7 +1,5 @@
 """ORACLE and SENS for models from `transformers`, as they are and with forwards that were replaced."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import types
@@ -53,8 +51,6 @@ def check_bound_and_method(real, model):
         assert oracle.moved(whole, rest) <= rule.bound * (1 + 1e-6 + 1e-7 * EXAMPLES)
     assert probe(model, real.loss, [split_batch(batch)], public=True) == "ghost"
 
-
-# --- forwards that were replaced on the instance, as accelerate and TRL do ----------------------------------------------
 
 GPT2 = next(real for real in REAL_MODELS if real.name == "GPT-2")
 

@@ -1,7 +1,5 @@
 """SENS: without noise, one example changes a clipped sum by at most its declared sensitivity, with and without masks."""
 
-from __future__ import annotations
-
 from itertools import cycle, product
 
 import cases

@@ -1,7 +1,5 @@
 """Units × views × masks × past parameters × styles combined: ORACLE, SENS, and refusals."""
 
-from __future__ import annotations
-
 from itertools import cycle, product
 
 import oracle
@@ -75,8 +73,6 @@ def test_units_of_views_at_past_parameters_under_masks(case, method):
         for unit in range(len(units[1])):
             assert oracle.moved(whole, summed(rule, oracle.without(units[0], unit))) <= rule.sensitivity * SLACK
 
-
-# --- in training ------------------------------------------------------------------------------------------------------
 
 N = 24
 RULES = {

@@ -1,7 +1,5 @@
 """ORACLE and SENS for units of several rows that are clipped as one, on every model, by every method."""
 
-from __future__ import annotations
-
 from itertools import cycle
 
 import cases

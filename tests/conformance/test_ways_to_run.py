@@ -1,7 +1,5 @@
 """ORACLE for ways to run a model: checkpointed, in mixed precision, compiled, in parts, in other layouts."""
 
-from __future__ import annotations
-
 import cases
 import oracle
 import pytest
@@ -26,7 +24,8 @@ def in_mixed_precision(loss):
 
 
 @pytest.mark.parametrize("name", [
-    "linear", "linear, few positions", "linear, many positions", "conv2d padding", "mlp", "tanh-cnn", "transformer", "x @ W",
+    "linear", "linear, few positions", "linear, many positions", "conv2d padding", "transposed conv2d stride", "mlp", "tanh-cnn",
+    "transformer", "x @ W",
     "addmm of flattened positions", "attention", "group norm", "layer norm over positions", "scale and shift",
 ])  # fmt: skip
 def test_under_autocast_norms_are_measured_in_float32(name):

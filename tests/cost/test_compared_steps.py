@@ -1,5 +1,3 @@
-"""The compared steps match their names and train a copy of the model."""
-
 import copy
 from types import SimpleNamespace
 

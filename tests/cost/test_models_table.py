@@ -1,7 +1,3 @@
-"""The table of models in the documentation, and the script that measures it."""
-
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

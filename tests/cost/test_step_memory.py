@@ -1,5 +1,3 @@
-"""Peak memory is the most that a step holds at once, above the memory in use before."""
-
 import mmap
 import sys
 

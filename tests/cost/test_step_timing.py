@@ -1,5 +1,3 @@
-"""Compared steps alternate, and their times are compared round by round."""
-
 from privet.cost import alternating, paired_ratio
 
 

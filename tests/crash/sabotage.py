@@ -4,8 +4,6 @@ A saboteur takes a random generator and the folder that the process writes to. T
 come out instead, after which nothing more may be spent.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import random

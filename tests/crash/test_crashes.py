@@ -1,7 +1,5 @@
 """However a process ends, the ledger counts at least the drawn steps, at most one block more, and the run can resume."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -85,9 +83,6 @@ def crash_ledgers(folder: Path, crashes: int, seed: int) -> Score:
     return score
 
 
-# Budgets --------------------------------------------------------------------------------------------------------------
-
-
 def small_plan(steps: int) -> privet.Plan:
     return plan(
         examples=500, sampling=privet.sampling.Poisson(10), steps=steps, delta=1e-4, noise=privet.noise.Gaussian(4.0)
@@ -136,9 +131,6 @@ def crash_budgets(folder: Path, crashes: int, seed: int) -> Score:
             again.close()
         score.resumed += 1
     return score
-
-
-# Trainings ------------------------------------------------------------------------------------------------------------
 
 
 def crash_trainings(folder: Path, crashes: int, seed: int) -> Score:

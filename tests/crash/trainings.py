@@ -1,7 +1,5 @@
 """Crash trainings and print the results as JSON: `python trainings.py FOLDER CRASHES SEED`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,5 +1,3 @@
-"""The catalogue lists data sets by name."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Raw arrays become inputs by public constants only, in training and prediction alike."""
-
 import numpy as np
 import pytest
 

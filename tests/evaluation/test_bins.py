@@ -1,8 +1,3 @@
-"""The bin table agrees with counts by hand and with netcal, and parts add up to the whole."""
-
-from __future__ import annotations
-
-import json
 import math
 
 import numpy as np
@@ -105,13 +100,6 @@ def test_errors_are_nan_without_examples_and_for_a_diverged_model():
         assert math.isnan(table.maximum_error)
         assert math.isnan(table.root_mean_square_error)
     assert equal_mass([math.nan]) == (0.0, 1.0)
-
-
-def test_table_survives_json_exactly():
-    table = top_label(*predictions())
-    assert BinTable.from_dict(json.loads(json.dumps(table.to_dict(), allow_nan=False))) == table
-    diverged = tabulate([math.nan], [0]).to_dict()
-    assert math.isnan(BinTable.from_dict(json.loads(json.dumps(diverged, allow_nan=False))).expected_error)
 
 
 @pytest.mark.parametrize(("wrong", "words"), [

@@ -1,7 +1,3 @@
-"""Displays keep the data that they draw, and are reproducible."""
-
-from __future__ import annotations
-
 import io
 
 import numpy as np

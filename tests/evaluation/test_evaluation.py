@@ -1,7 +1,3 @@
-"""Evaluation is correct, leaves the model unchanged, and survives JSON."""
-
-from __future__ import annotations
-
 import json
 import math
 

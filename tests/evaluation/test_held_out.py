@@ -1,7 +1,3 @@
-"""Paid estimates: contributions within their bound whatever the values, exact sums, and intervals that cover."""
-
-from __future__ import annotations
-
 import math
 
 import numpy as np

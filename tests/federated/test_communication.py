@@ -1,5 +1,3 @@
-"""Communication: the bytes that are planned are those that clients send, for every rule and mask, and none of them is private."""
-
 from dataclasses import replace
 from itertools import cycle
 from math import prod

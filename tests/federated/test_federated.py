@@ -3,7 +3,6 @@
 import os
 import signal
 
-import numpy as np
 import pytest
 import torch
 from test_simulation import clients_of, loss_fn, small_model
@@ -14,7 +13,7 @@ from one_layer import stop_after
 from privet.clipping import GEP, AdaptiveQuantile, Flat, Layerwise, Projected
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.federated import Federated, LocalSteps, Simulation
-from privet.federated.messages import message, sum_messages
+from privet.federated.messages import sum_messages
 from privet.federated.rounds import no_contributions
 from privet.momentum import InnerOuter
 from privet.noise import Gaussian
@@ -153,25 +152,6 @@ def test_masks_travel_as_the_numbers_that_they_are_drawn_from():
     for each in masked:
         built = each.selection.masks(shapes)
         assert all(torch.equal(built[name], mask) for name, mask in each.masks.items())
-
-
-def test_messages_of_clients_train_the_same_model_as_the_simulation():
-    class Posted(Simulation):
-        def gather(self, told, cohort):
-            answers = [(client, message(super(Posted, self).gather(told, np.array([client])))) for client in cohort.tolist()]
-            return sum_messages(answers[::-1], told, cohort)
-
-    plan = make_plan(
-        noise=Gaussian(multiplier=0.9, source="fixed"), clipping=AdaptiveQuantile(Flat(0.2)),
-        sparsification=Random(final_rate=0.5),
-    )  # fmt: skip
-    found = []
-    for kind in (Simulation, Posted):
-        with open_run(plan, population=of_kind(kind)) as federated:
-            federated.run()
-            found.append(federated.model.state_dict())
-    for name, tensor in found[0].items():
-        torch.testing.assert_close(found[1][name], tensor, rtol=1e-5, atol=1e-6)
 
 
 def test_a_population_cannot_loosen_the_sensitivity_nor_show_its_errors():

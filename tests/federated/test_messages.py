@@ -1,5 +1,3 @@
-"""Messages: an honest one arrives as it was sent, and no other moves the sum further than the sensitivity."""
-
 import struct
 from itertools import cycle
 

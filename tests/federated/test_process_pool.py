@@ -1,5 +1,3 @@
-"""A pool of processes gathers what the simulation gathers, and a round whose process dies is spent without a sum."""
-
 import itertools
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Rounds: what one client can move, for every rule and mask, measured with neighbouring cohorts."""
-
 import math
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Simulated clients: each trains on its own data alone, together or one after another, as plain torch would."""
-
 from queue import SimpleQueue
 
 import numpy as np

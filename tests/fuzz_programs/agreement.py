@@ -1,7 +1,5 @@
 """Hold the library against one example at a time on a program, and count how it went."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections import Counter

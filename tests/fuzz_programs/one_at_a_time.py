@@ -3,8 +3,6 @@
 Nothing here uses the library: a fresh copy of the model for every example, batches of one, float64.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import OrderedDict
 from collections.abc import Mapping

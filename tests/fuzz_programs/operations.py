@@ -4,8 +4,6 @@ An operation is a function of a module, which holds what the operation owns, and
 dimension. It is written for a batch, as a user would write it, but computes on every example by itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

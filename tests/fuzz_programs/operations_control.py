@@ -1,7 +1,5 @@
 """Operations whose Python depends on data, that write in place, that keep a state, or that touch autograd."""
 
-from __future__ import annotations
-
 import torch
 from operations import LENGTHS, MASK, SEQUENCE, VECTOR, Sizes, enter, operation, square, values
 from torch import nn

@@ -1,7 +1,5 @@
 """Operations that index, sort, gather, scatter and mask."""
 
-from __future__ import annotations
-
 import torch
 from operations import LENGTHS, MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, enter, operation, square, values
 from torch import nn

@@ -1,7 +1,5 @@
 """Operations that are torch's layers without a state over time."""
 
-from __future__ import annotations
-
 import torch
 from operations import IMAGE, SEQUENCE, TOKENS, VECTOR, VOCABULARY, enter, operation, square
 from torch import nn

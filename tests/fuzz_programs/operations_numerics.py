@@ -1,7 +1,5 @@
 """Operations of torch and its functional interface without parameters."""
 
-from __future__ import annotations
-
 import torch
 from operations import IMAGE, SEQUENCE, VECTOR, enter, operation, values
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Operations that use parameters without a layer, by derived values, or more than once."""
 
-from __future__ import annotations
-
 import torch
 from operations import MASK, SEQUENCE, TOKENS, VECTOR, VOCABULARY, enter, operation, square, values
 from torch import nn

@@ -1,7 +1,5 @@
 """Operations over time: recurrent layers, packed and padded, their cells, and attention."""
 
-from __future__ import annotations
-
 import torch
 from operations import LENGTHS, MASK, SEQUENCE, VECTOR, enter, operation, square, values
 from torch import nn

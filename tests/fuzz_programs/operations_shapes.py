@@ -1,7 +1,5 @@
 """Operations that reshape, transpose, split and join, and loops over examples and positions."""
 
-from __future__ import annotations
-
 import torch
 from operations import IMAGE, LENGTHS, MASK, SEQUENCE, VECTOR, enter, operation, square, values
 from torch import nn

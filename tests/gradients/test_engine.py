@@ -1,11 +1,8 @@
-"""Gradients, norms and clipped sums: results for few examples, and absence of side effects."""
-
 import copy
 import gc
 import weakref
 
 import cases
-import oracle
 import pytest
 import torch
 from recording import Seen, cover, underlying
@@ -98,26 +95,6 @@ def test_activations_are_freed_at_once_without_the_garbage_collector(case, metho
         gc.enable()
         for handle in handles:
             handle.remove()
-
-
-@pytest.mark.parametrize("case", MODELS, ids=str)
-def test_the_parts_of_a_batch_join_to_the_whole(case):
-    model, batch = case.model(torch.float64), case.batch(7, torch.float64)
-    whole = clipped_sum(model, case.loss, batch, Flat(0.7))
-    parts = [
-        clipped_sum(model, case.loss, oracle.select(batch, slice(*ends)), Flat(0.7), part=BatchSlice(0, *ends))
-        for ends in [(0, 3), (3, 3), (3, 7)]
-    ]
-    joined = parts[0].join(parts[1]).join(parts[2])
-    assert oracle.relative_error(joined.tensors, whole.tensors) <= 1e-10
-    assert torch.allclose(joined.norms, whole.norms, rtol=1e-10)
-
-
-@pytest.mark.parametrize("method", WAYS)
-def test_norms_are_in_the_order_of_the_batch(method):
-    model, x = nn.Linear(1, 1, bias=False), torch.tensor([[3.0], [1.0], [2.0]])
-    assert per_example_norms(model, lambda m, x: m(x)[:, 0], x, method=method).tolist() == [3.0, 1.0, 2.0]
-    assert clipped_sum(model, lambda m, x: m(x)[:, 0], x, Flat(0.7), method=method).norms.tolist() == [3.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(("says", "model", "options"), [

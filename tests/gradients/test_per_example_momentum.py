@@ -1,5 +1,3 @@
-"""Averages of examples' gradients: what one example raises costs only its own contribution."""
-
 import pytest
 import torch
 from cases import With

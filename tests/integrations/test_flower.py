@@ -1,5 +1,3 @@
-"""Rounds through Flower's messages: what honest nodes answer is the simulation's sum, and nothing else moves it further."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Lightning's Trainer counts, validates, logs and saves; draws, releases and their account are Privet's."""
-
 import copy
 import dataclasses
 import json
@@ -20,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import privet
 from privet._utils.registry import decode
-from privet.errors import InvalidArgumentError, LedgerError, PrivetWarning, UnsupportedModelError
+from privet.errors import InvalidArgumentError, PrivetWarning, UnsupportedModelError
 from privet.integrations.lightning import PrivateModule
 from privet.integrations.lightning.module import PublicTrainer
 
@@ -248,14 +246,6 @@ def test_a_second_fit_is_a_run_of_its_own(tmp_path):
         trainer(tmp_path).fit(module)
     trainer(tmp_path).fit(module.set_privacy(plan(), DATA))
     assert module.private_training.steps_spent == STEPS
-
-
-def test_a_run_is_not_continued_under_another_plan(tmp_path):
-    host = trainer(tmp_path, callbacks=[StopAt(4, 6)])
-    host.fit(Classifier().set_privacy(plan(), DATA, tmp_path / "run"))
-    longer = Classifier().set_privacy(plan(steps=STEPS + 4), DATA, tmp_path / "run")
-    with pytest.raises(LedgerError, match=rf"another plan.*steps is {STEPS} there, {STEPS + 4} here"):
-        trainer(tmp_path, max_steps=STEPS + 4).fit(longer, ckpt_path=tmp_path / "saved.ckpt")
 
 
 class OwnHooks(Classifier):

@@ -1,5 +1,3 @@
-"""An integration whose library is not installed says which extra to install."""
-
 import importlib
 import sys
 

@@ -1,5 +1,3 @@
-"""Supervised fine-tuning in TRL's loop: masks, chat templates, adapters, users as the unit, and what is refused."""
-
 import logging
 import math
 
@@ -13,7 +11,7 @@ import datasets
 import torch
 from peft import LoraConfig, PeftModel
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig
 
 import privet
@@ -272,24 +270,6 @@ def test_users_are_the_unit(tmp_path):
     host.train()
     assert host.training.steps_spent == 3
     assert "for one user" in str(host.training.guarantee())
-
-
-def test_an_interrupted_run_of_users_and_adapters_resumes(tmp_path):
-    class Interrupt(TrainerCallback):
-        def on_step_end(self, args, state, control, **others):
-            control.should_training_stop = state.global_step == 3
-
-    def made(*callbacks):
-        given = {
-            "peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"), "user_column": "who",
-            "user_cap": 3, "ledger": tmp_path / "ledger", "callbacks": list(callbacks),
-        }  # fmt: skip
-        return trainer(tmp_path, given=given, private_plan=users_plan(8, steps=5), save_strategy="steps", save_steps=2)
-
-    made(Interrupt()).train()
-    host = made()
-    host.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert host.state.global_step == host.training.steps_spent == 5
 
 
 def test_users_stay_with_their_rows_when_trl_shuffles(tmp_path):

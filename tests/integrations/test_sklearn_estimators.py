@@ -1,5 +1,3 @@
-"""Estimators for tables: scikit-learn's contract, public facts only, and a guarantee for what was fitted."""
-
 import math
 import pickle
 import warnings

@@ -1,5 +1,3 @@
-"""Transformers with public constants, and pipelines whose steps learn from private rows."""
-
 import numpy as np
 import pytest
 

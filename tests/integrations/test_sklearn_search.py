@@ -1,5 +1,3 @@
-"""A search of settings: one guarantee for the choice and the model."""
-
 import math
 
 import numpy as np

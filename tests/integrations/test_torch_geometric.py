@@ -1,5 +1,3 @@
-"""Graphs of PyTorch Geometric, joined by its own `Batch`, are trained one graph at a time."""
-
 import pytest
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-"""A journal accepts complete lines in an unbroken chain, on file systems with locks and durable writes, and nothing else."""
-
 import errno
 import fcntl
 import gc

@@ -1,5 +1,3 @@
-"""The ledger counts reserved steps durably, and refuses everything that would let it count fewer."""
-
 import os
 import signal
 import stat
@@ -341,9 +339,6 @@ def test_records_that_make_no_sense_are_refused_though_nothing_is_damaged(path, 
     tampered(path, change)
     with pytest.raises(LedgerError):
         reopened(path)
-
-
-# The anchor -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

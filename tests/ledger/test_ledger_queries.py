@@ -1,7 +1,3 @@
-"""Queries in the ledger: paid for before their noise can be drawn, once, and answered once, whatever ends the process."""
-
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,5 +1,3 @@
-"""Fixed edge filters: what they respond to, and that nothing trains them."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Batch normalisations become group normalisations of the same width, with which a model can be trained privately."""
-
 import pytest
 import torch
 from torch import nn

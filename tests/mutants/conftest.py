@@ -1,7 +1,5 @@
 """The collected tests, and mutants that `-k` finds by their file."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """pytest plugin for runs on a copy of the source: the copy is what runs, and only a failed assertion counts as a detection."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mutants: deliberate faults in the source, and the tests that must detect them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

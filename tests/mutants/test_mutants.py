@@ -1,7 +1,5 @@
 """The mutation gate: the suite detects a deliberate fault in every part of the mechanism and in every operation."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

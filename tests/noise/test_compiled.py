@@ -1,5 +1,3 @@
-"""The compiled arithmetic of noise computes what the torch functions do, or is not used."""
-
 import math
 
 import pytest

@@ -212,9 +212,6 @@ def test_a_source_of_its_tier_is_made_anew_and_no_noise_is_requested_explicitly(
         Gaussian(0.0)
 
 
-# --- support ----------------------------------------------------------------------------------------------------------
-
-
 def masked_sum(density, size=40_000, **changes):
     generator = torch.Generator().manual_seed(4)
     masks = {

@@ -1,5 +1,3 @@
-"""Noise is prefetched by a second thread, used once, by one process, and the thread always ends."""
-
 import gc
 import subprocess
 import sys

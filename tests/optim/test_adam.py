@@ -1,5 +1,3 @@
-"""AdamBC subtracts the noise variance, and nothing else, from the second moment."""
-
 import copy
 import math
 

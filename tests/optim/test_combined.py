@@ -1,5 +1,3 @@
-"""Several optimizers are one: they step, save, schedule and are checked as they would be alone."""
-
 import copy
 from collections import OrderedDict
 

@@ -1,5 +1,3 @@
-"""Optimizers as papers state them, against their formulas in scalars."""
-
 import math
 
 import pytest

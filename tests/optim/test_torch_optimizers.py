@@ -100,8 +100,6 @@ def test_training_takes_the_steps_of_a_plain_loop_and_resumes_with_the_optimizer
         assert_same(again.samples[0], expected[-2])
 
 
-# Averages -------------------------------------------------------------------------------------------------------------
-
 DECAY = 0.7
 AVERAGES = {
     "uniform": (AveragedModel, lambda values: [sum(each) / len(values) for each in zip(*values, strict=True)]),
@@ -150,9 +148,6 @@ def test_an_average_is_not_forgotten_on_resuming_and_must_fit(tmp_path):
         privet.Training.resume(tmp_path, model, loss_fn, sgd, data, average=AveragedModel(model))
 
 
-# Coupled learning rates -----------------------------------------------------------------------------------------------
-
-
 def one_weight():
     return torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.3)
 
@@ -179,9 +174,6 @@ def test_a_coupled_learning_rate_keeps_the_noise_that_reaches_the_parameters(dev
 def test_without_noise_there_is_nothing_to_couple_to():
     with pytest.raises(InvalidArgumentError, match=r"noise\.multiplier"):
         privet.optim.coupled_learning_rate(one_weight(), plan(noise=privet.noise.Gaussian(0.0, non_private=True)))
-
-
-# Scheduled learning rates ---------------------------------------------------------------------------------------------
 
 
 def test_a_scheduled_learning_rate_is_the_schedules_part_of_the_first():

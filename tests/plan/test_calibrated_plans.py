@@ -1,5 +1,3 @@
-"""Calibration of every kind of plan: the target is never exceeded and nearly reached, and impossible targets are refused."""
-
 from dataclasses import replace
 
 import pytest

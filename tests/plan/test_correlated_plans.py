@@ -1,5 +1,3 @@
-"""Plans with correlated noise: coefficients are numbers of the plan, one mechanism is accounted for, and misfits are refused."""
-
 import math
 from dataclasses import replace
 
@@ -19,15 +17,6 @@ TREE = {"sampling": BallsInBins(512), "noise": noise.Tree(2.3)}
 EVERY = pytest.mark.parametrize("fields", [CYCLIC, FIXED, TREE], ids=["cyclic", "fixed order", "tree"])
 
 
-@EVERY
-def test_a_plan_holds_its_coefficients_and_its_json_gives_them_back(fields):
-    made = plan(**fields)
-    again = privet.Plan.from_json(made.to_json())
-    assert again == made
-    assert again.noise.gain(again.sampling.pattern(60_000, 300)) == made.noise.gain(made.sampling.pattern(60_000, 300))
-    made.check_readable()
-
-
 def test_coefficients_are_those_of_the_number_of_steps():
     assert plan(**CYCLIC).noise.coefficients != plan(**CYCLIC, steps=3000).noise.coefficients
     assert plan(**CYCLIC, steps=3).noise.coefficients[3:] == (0.0,) * 5
@@ -40,9 +29,6 @@ def test_momentum_and_learning_rate_change_the_coefficients():
     made = plan(**{**CYCLIC, "noise": heavy})
     assert made.noise.coefficients != plan(**CYCLIC).noise.coefficients
     assert privet.Plan.from_json(made.to_json()) == made
-
-
-# --- accounting -------------------------------------------------------------------------------------------------------
 
 
 def test_bands_are_poisson_releases_of_cycles():
@@ -132,8 +118,6 @@ def test_the_statement_says_how_noise_is_made_and_sampled():
     assert "joins one step of every epoch" in plan(**TREE).guarantee().assumed
     assert "always the same" in plan(**FIXED).guarantee().assumed
 
-
-# --- refusals ---------------------------------------------------------------------------------------------------------
 
 MISFITS = [
     ({"clipping": clipping.AdaptiveQuantile(clipping.Flat(1.0))}, "clipping"),

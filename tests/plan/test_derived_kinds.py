@@ -1,5 +1,3 @@
-"""Classes that extend Privet's kinds and do something else: accounted for as what they declare, or refused."""
-
 from dataclasses import dataclass, fields
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The statement of a plan: its numbers are the plan's, and it names its assumptions."""
-
 import json
 import math
 import re

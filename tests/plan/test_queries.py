@@ -1,7 +1,3 @@
-"""Queries in a plan: their ε is in the statement, by the larger of disjoint parts and by composition on the same part."""
-
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,5 +1,3 @@
-"""Kinds of users: each trains in a directory, is in plan.json, resumes, and appears in statement and report."""
-
 import json
 import re
 from dataclasses import dataclass
@@ -164,9 +162,6 @@ def test_unregistered_it_is_refused_before_the_first_step_and_the_fix_is_named(f
     taken(privet.Training(made, *parts(made)))  # in memory, nothing is ever read back
 
 
-# What training makes of them ------------------------------------------------------------------------------------------
-
-
 def released(made):
     """What an optimizer is handed at every step without noise, on full batches, by hand and by training."""
     model, _, optimizer, data = parts(made)
@@ -217,9 +212,6 @@ def test_a_registered_schedule_can_scale_the_noise(tmp_path):
     taken(privet.Training(made, *parts(made), tmp_path))
     assert privet.Training.resume(tmp_path, *parts(made)).plan == made
     assert "Noise schedule: Alternating(other=2.0)" in str(made.guarantee())
-
-
-# Units ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_unit_is_what_statement_and_data_set_say():

@@ -1,5 +1,3 @@
-"""Physical batches of any size cover a draw exactly once; data sets that Privet cannot sample are refused."""
-
 import pickle
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Repeated examples are found through torch's wrappers at any depth; different examples are never confused."""
-
 import numpy as np
 import pytest
 import torch

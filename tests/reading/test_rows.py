@@ -1,5 +1,3 @@
-"""User code reads one example at a time: the model's input for it does not depend on others."""
-
 import os
 import random
 import types

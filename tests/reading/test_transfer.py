@@ -1,5 +1,3 @@
-"""Groups are transferred from a worker process unchanged, packed into one tensor."""
-
 import collections
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """Run directories as training writes them, with realistic values."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

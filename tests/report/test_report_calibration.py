@@ -1,10 +1,5 @@
-"""Calibration in a report: present if measured, with intervals, and reproducible."""
-
-from __future__ import annotations
-
 import re
 
-from privet import report
 from privet.evaluation import tabulate
 
 TABLES = {
@@ -25,16 +20,3 @@ def test_numbers_and_figure_are_in_their_section(report_of):
     assert section.count("<svg") == 3
     assert "Reliability diagram" in section
     assert "10,000 test examples" in section
-
-
-def test_it_is_left_out_if_not_measured(report_of):
-    assert "<h2>Calibration</h2>" not in report_of()
-
-
-def test_figure_is_drawn_from_its_numbers_alone_and_byte_for_byte(write_run):
-    tables = TABLES | {"calibration": tabulate([float("nan")] * 10_000, [True] * 10_000).to_dict()}
-    directory = write_run(evaluation=tables, guarantee=None, metrics=None)
-    report.write(directory)
-    drawn = (directory / "figures" / "calibration.svg").read_bytes()
-    report.write(directory)
-    assert (directory / "figures" / "calibration.svg").read_bytes() == drawn

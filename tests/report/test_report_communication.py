@@ -1,5 +1,3 @@
-"""The report of a federated run: its bytes in a table, and test results against them in a figure."""
-
 import json
 
 import pytest
@@ -32,10 +30,6 @@ def test_bytes_are_in_a_table_and_a_figure(federated):
     figure = (federated / "figures" / "communication.svg").read_text(encoding="utf-8")
     assert "MB sent and received by all clients" in figure
     assert "as sent" in figure
-
-
-def test_other_runs_have_no_such_section(report_of):
-    assert "<h2>Communication</h2>" not in report_of()
 
 
 def test_a_damaged_file_is_named(federated):

@@ -1,5 +1,3 @@
-"""ε over the steps by accountant: every accountant with a finite ε is a line."""
-
 import math
 from functools import partial
 

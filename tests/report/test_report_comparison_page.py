@@ -1,7 +1,3 @@
-"""A comparison of runs marks what was varied, and shows the numbers of each."""
-
-from __future__ import annotations
-
 import json
 import re
 

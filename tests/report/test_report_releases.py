@@ -1,7 +1,3 @@
-"""The table of releases lists all files of the directory and vouches for no unknown one."""
-
-from __future__ import annotations
-
 import json
 
 import pytest

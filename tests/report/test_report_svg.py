@@ -1,5 +1,3 @@
-"""A figure's SVG file contains its numbers as metadata; the page does not."""
-
 import json
 import re
 

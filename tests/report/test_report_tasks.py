@@ -1,7 +1,3 @@
-"""A report shows regressions, estimates that were paid for, and the classes and columns that a schema names."""
-
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,3 @@
-"""Formatting of numbers, prose and settings."""
-
-from __future__ import annotations
-
 import math
 
 import pytest

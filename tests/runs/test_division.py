@@ -1,7 +1,3 @@
-"""Division into trained-on and held-out entries: public sizes, no look at values, and neighbours that differ in one part."""
-
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,3 @@
-"""Runs that release a result on held-out data: paid once, whatever ends them, with the total in statement and budget."""
-
-from __future__ import annotations
-
 import json
 import os
 import signal

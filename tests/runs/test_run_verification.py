@@ -1,5 +1,3 @@
-"""Verification accepts a run whose files agree, and names the file that does not."""
-
 import json
 import shutil
 

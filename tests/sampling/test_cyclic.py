@@ -1,5 +1,3 @@
-"""Schemes for correlated noise: an example takes part at a distance, in groups that are drawn once per run."""
-
 import math
 from itertools import islice
 

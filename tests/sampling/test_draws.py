@@ -1,5 +1,3 @@
-"""Draws from random words have exactly the distributions they are named after."""
-
 from collections import Counter
 from itertools import combinations, permutations
 

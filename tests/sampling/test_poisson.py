@@ -1,5 +1,3 @@
-"""Poisson sampling is an independent coin flip for every example and step."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Every scheme draws the samples that it documents, and is accounted for or refused by name."""
-
 import math
 from collections import Counter
 from itertools import combinations, islice
@@ -95,9 +93,6 @@ def test_all_examples_take_part_equally_often(scheme, holds_twice):
     holds_twice(experiment)
 
 
-# --- truncated Poisson ------------------------------------------------------------------------------------------------
-
-
 def test_a_truncated_batch_has_the_law_of_a_cut_binomial(holds_twice):
     scheme, law = TruncatedPoisson(7.5, cap=9), stats.binom(N, 7.5 / N)
 
@@ -121,9 +116,6 @@ def test_the_members_of_a_full_batch_are_a_uniform_subset(holds_twice):
     holds_twice(experiment)
 
 
-# --- fixed size -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [1, 3, 5, 6])
 def test_every_subset_of_the_size_is_equally_likely_at_every_step(size, holds_twice):
     subsets = list(combinations(range(6), size))
@@ -141,9 +133,6 @@ def test_every_subset_of_the_size_is_equally_likely_at_every_step(size, holds_tw
         }  # fmt: skip
 
     holds_twice(experiment)
-
-
-# --- epochs -----------------------------------------------------------------------------------------------------------
 
 
 @BY_EPOCH
@@ -226,9 +215,6 @@ def test_schemes_without_epochs_resume_anywhere(scheme):
     assert [scheme.resumes_at(step, N) for step in (1, 2, 17)] == [1, 2, 17]
 
 
-# --- what is accounted ------------------------------------------------------------------------------------------------
-
-
 def test_poisson_and_full_batches_are_accounted():
     many = np.array([2.0, 1.0, 2.0])
     assert Poisson(10).event(N, 1.3, 5) == accounting.Event(0.25, 1.3, 5)
@@ -285,8 +271,6 @@ def test_neighbours_that_no_accountant_covers_are_refused_with_the_reason(scheme
     assert caught.value.fix
     assert all(repr(other) in str(caught.value) for other in COVERED[type(scheme)])
 
-
-# --- settings ---------------------------------------------------------------------------------------------------------
 
 BAD = [
     *((kind, {"batch_size": value}) for kind in (FixedSize, Shuffle) for value in (0, -1, 2.5, True, "7", None, 2**31)),

@@ -1,5 +1,3 @@
-"""Masks drawn from public numbers: the exact number of zeros, uniformly placed, reproducible everywhere."""
-
 import hashlib
 import math
 

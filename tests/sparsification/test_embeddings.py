@@ -1,5 +1,3 @@
-"""Sparse updates of embedding tables: which rows move, by how much one example moves them, and what a plan says of them."""
-
 import math
 
 import pytest

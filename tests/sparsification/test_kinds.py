@@ -1,5 +1,3 @@
-"""Kinds of sparsification: when masks change, how many coordinates they drop, and what they depend on."""
-
 from fractions import Fraction
 
 import pytest

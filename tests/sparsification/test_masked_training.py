@@ -9,11 +9,12 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
+import one_layer
 import privet
 from one_layer import Recording, stop_after
 from privet.clipping import Automatic, Flat, Unclipped
 from privet.errors import InvalidArgumentError
-from privet.noise import FixedSource, Gaussian
+from privet.noise import FixedSource
 from privet.sparsification import Random, Ranked
 from privet.sparsification.drawing import Selection
 
@@ -36,11 +37,8 @@ def loss(model, batch):
 
 
 def plan(kind, sigma=SIGMA, source="fixed", clipping=None, steps=EPOCHS * N // BATCH, **options):
-    noise = Gaussian(sigma, source=source, non_private=sigma == 0)
-    return privet.Plan(
-        examples=N, sampling=privet.sampling.Poisson(BATCH), steps=steps, clipping=clipping or Flat(BOUND), delta=1e-5,
-        noise=noise, sparsification=kind, **options,
-    )  # fmt: skip
+    made = {"clipping": clipping or Flat(BOUND), "sparsification": kind}
+    return one_layer.plan(BATCH, steps, sigma, source, N, **made, **options)
 
 
 def training(the_plan, model, directory=None, **options):

@@ -75,23 +75,6 @@ def test_the_task_follows_the_public_target(values, task):
     assert drafted({"x": [0.5 + row for row in range(len(values))], "y": values}, "y").task == task
 
 
-@pytest.mark.parametrize(("name", "task"), [
-    ("iris", Classification(("0", "1", "2"))),
-    ("wine", Classification(("0", "1", "2"))),
-    ("breast_cancer", Classification(("0", "1"))),
-    ("diabetes", Regression(0, 380)),
-])  # fmt: skip
-def test_published_tables_are_drafted_as_their_authors_mean_them(name, task):
-    datasets, pandas = pytest.importorskip("sklearn.datasets"), pytest.importorskip("pandas")
-    published = getattr(datasets, f"load_{name}")()
-    frame = pandas.DataFrame(published.data, columns=published.feature_names).assign(target=published.target)
-    schema = drafted(frame, "target")
-    assert schema.task == task
-    assert schema.width >= published.data.shape[1]
-    assert {type(column) for _, column in schema.columns} <= {Number, Boolean, Category}
-    assert not any(missing + unfit for missing, unfit in count_misfits(read_frame(frame), schema).columns.values())
-
-
 @settings(max_examples=60)
 @given(st.lists(NAMES, min_size=2, max_size=4, unique=True), st.data())
 def test_a_draft_from_any_public_sample_can_be_read_and_fits_its_numbers(names, data):

@@ -1,5 +1,3 @@
-"""Sinks send public and released numbers of a training to the real libraries, and never stop a training that fails to be sent."""
-
 import importlib.util
 import sys
 import types
@@ -82,9 +80,6 @@ def test_a_sink_is_closed_after_its_block():
     assert sink.closed
 
 
-# Libraries ------------------------------------------------------------------------------------------------------------
-
-
 def test_event_files_of_tensorboard_hold_every_value(tmp_path):
     pytest.importorskip("tensorboard", reason="the extra tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -158,9 +153,6 @@ def test_weights_and_biases_is_called_as_documented(monkeypatch):
     assert run.opened == ("mine", None, {"steps": 6}, "disabled")
     assert [step for step, _ in run.logged] == [*range(1, STEPS + 1)]
     assert run.finished
-
-
-# By name --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-"""Callbacks see every step, checkpoint and end, and nothing that was not released; whatever they do, nothing is lost."""
-
 import gc
 import json
 import math
@@ -142,9 +140,6 @@ def test_what_is_no_callback_is_refused_before_a_step(wrong):
     with pytest.raises(InvalidArgumentError, match=r"privet\.Callback"):
         training.run(callbacks=wrong)
     assert training.steps_spent == 0
-
-
-# metrics.jsonl --------------------------------------------------------------------------------------------------------
 
 
 def test_every_run_with_a_directory_has_a_metrics_file(tmp_path):

@@ -1,5 +1,3 @@
-"""A resumed run has the public state that was saved, to the last bit, and randomness that was never there before."""
-
 import copy
 import errno
 import functools

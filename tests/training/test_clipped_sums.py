@@ -1,5 +1,3 @@
-"""Sums over draws with examples of several shapes; examples that fail contribute zero and reveal nothing."""
-
 import asyncio
 import random
 import warnings
@@ -183,9 +181,6 @@ def test_an_example_whose_model_or_loss_fails_contributes_zero(failing, method, 
 
     check(train(items, loss=loss, method=method), expected)
     assert "".join(capfd.readouterr()) == ""
-
-
-# Randomness -----------------------------------------------------------------------------------------------------------
 
 
 class Dropped(Probe):

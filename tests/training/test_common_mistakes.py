@@ -1,5 +1,3 @@
-"""Common mistakes in first programs are refused before the first step, with a message that names the fix."""
-
 import copy
 from pathlib import Path
 

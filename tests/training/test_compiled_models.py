@@ -1,5 +1,3 @@
-"""Compiled models and losses: private steps run them uncompiled, say so once, and compile nothing."""
-
 import warnings
 
 import pytest

@@ -1,5 +1,3 @@
-"""Objects that spend privacy or hold a secret cannot be copied or pickled, nor can objects that hold them."""
-
 import copy
 import io
 import os

@@ -1,7 +1,3 @@
-"""Rules and samplers of users in training: an example counts once and independently of others, or the plan is refused."""
-
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Checkpoints hold what steps change; a frozen base is the user's, and another one is noticed."""
-
 import math
 
 import pytest

@@ -1,7 +1,3 @@
-"""Training with public anchor gradients, step by step against a plain loop from the paper; public data; resuming."""
-
-from __future__ import annotations
-
 import itertools
 import json
 import math

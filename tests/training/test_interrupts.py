@@ -1,5 +1,3 @@
-"""Interrupts of a training leave nothing of an example in the model or on the disk; signals wait while a context holds them."""
-
 import os
 import signal
 import threading
@@ -62,9 +60,6 @@ def test_an_interrupt_leaves_no_example_in_the_model_or_the_checkpoint(method, n
     interrupts = False
     training.run()
     assert training.steps_spent == 3
-
-
-# Signals -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import nn
 
 import one_layer
 import privet
-from privet.errors import LedgerError, PrivetWarning, UnsupportedModelError
+from privet.errors import LedgerError, UnsupportedModelError
 from privet.sampling import BallsInBins, FixedSize, FullBatch, Poisson, Shuffle, TruncatedPoisson
 from privet.training.loop import StepError
 
@@ -100,13 +100,6 @@ def test_loops_share_the_ledger(scheme, loop, tmp_path):
     assert sorted(watched.taken) == list(range(1, STEPS + 1))
     assert training.steps_spent == STEPS
     assert max(float(row.max()) for row in watched.taken.values()) <= 1
-
-
-def test_a_second_run_says_that_nothing_is_left_to_do():
-    training = setup(Poisson(4))
-    training.run()
-    with pytest.warns(PrivetWarning, match=f"all {STEPS} steps of the plan are taken, so nothing is left to do"):
-        training.run()
 
 
 @pytest.mark.parametrize(

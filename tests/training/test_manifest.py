@@ -1,5 +1,3 @@
-"""A run is resumed with the parts that it was started with, or refused before anything is restored or spent."""
-
 import copy
 import json
 import os
@@ -323,9 +321,6 @@ def test_a_run_of_users_is_not_resumed_with_others(tmp_path):
 def test_names_of_losses():
     assert name_of(partial(partial(loss_fn), model=None)) == name_of(loss_fn)
     assert name_of(nn.MSELoss()) == "torch.nn.modules.loss.MSELoss"
-
-
-# Kinds of one's own ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,3 @@
-"""Trained bfloat16 parameters: the optimizer updates float32 masters, and the model holds their rounding."""
-
 import functools
 
 import pytest

@@ -235,9 +235,6 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_without_a_past
     privet.Training.resume(tmp_path, model, loss_fn, sgd(model, momentum=0.9), DATA).run()
 
 
-# Schedulers and averages ----------------------------------------------------------------------------------------------
-
-
 def old(scheduler):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch, that the optimizer has not stepped

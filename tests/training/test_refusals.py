@@ -1,5 +1,3 @@
-"""Incompatible parts are refused by name before the first step, or before the step that they would change."""
-
 import pytest
 import torch
 from torch import nn
@@ -13,13 +11,6 @@ from privet.errors import InvalidArgumentError, UnsupportedModelError
 def test_a_data_set_of_another_size_is_refused():
     with pytest.raises(InvalidArgumentError, match="exactly the plan's size, 60"):
         setup(plan(), torch.randn(N + 1, D))
-
-
-def test_an_uncalibrated_plan_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"noise\.multiplier"):
-        setup(plan(multiplier=None), torch.randn(N, D))
-    with pytest.raises(InvalidArgumentError, match="steps"):
-        setup(plan(steps=None), torch.randn(N, D))
 
 
 def test_a_parameter_that_is_frozen_or_added_mid_run_is_refused():

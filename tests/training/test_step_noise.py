@@ -1,5 +1,3 @@
-"""The noise of a step: as planned, on every parameter, drawn anew in every step."""
-
 import math
 import threading
 from itertools import pairwise

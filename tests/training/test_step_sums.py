@@ -1,5 +1,3 @@
-"""The noiseless release of a step: the clipped sum over a draw, for any examples and any physical batch size."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Rows of token lists train as they come, in passes of one length each, or padded to public lengths with the same result."""
-
 from collections import UserDict
 
 import pytest

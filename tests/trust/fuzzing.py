@@ -3,8 +3,6 @@
 `make fuzz` runs the same tests with PRIVET_FUZZ times as many examples, other ones every time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from fuzzing import altered, bomb, command, damaged, fuzzed, left_over
+from fuzzing import TIMES, altered, bomb, command, damaged, fuzzed, left_over
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -54,7 +54,7 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(tmp_path_factory, brief_runs):
     """A run of the command line that is complete."""
     folder = tmp_path_factory.mktemp("finished")
     np.savez(folder / "mine.npz", x_train=np.eye(N, 4), y_train=np.arange(N) % 3, x_test=np.eye(6, 4), y_test=np.arange(6) % 3)
@@ -225,7 +225,16 @@ def damaged_files(draw, run):
     return name, draw(damaged(whole))
 
 
-def test_a_run_with_a_damaged_file_is_reported_or_refused(finished, tmp_path_factory):
+@pytest.fixture(scope="module")
+def drawn_in_fuzzing_alone():
+    """To write figures takes most of the time of a report; `make fuzz` does."""
+    with pytest.MonkeyPatch.context() as patch:
+        if TIMES == 1:
+            patch.setattr("matplotlib.figure.Figure.savefig", lambda figure, stream, **_: stream.write("<svg></svg>"))
+        yield
+
+
+def test_a_run_with_a_damaged_file_is_reported_or_refused(drawn_in_fuzzing_alone, finished, tmp_path_factory):
     @fuzzed(6)
     @given(damaged_files(finished))
     def hold(file):

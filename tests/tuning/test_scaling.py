@@ -1,5 +1,3 @@
-"""Settings on a diagonal add the same noise to the parameters, so they are worth trying together."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""A search runs a secret random number of trials, keeps the best, and states the cost."""
-
 import math
 from collections import Counter
 

@@ -1,5 +1,3 @@
-"""Augmentations: each image is changed independently, in all intended ways and no others."""
-
 import pytest
 import torch
 from scipy import stats

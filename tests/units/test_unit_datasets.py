@@ -1,5 +1,3 @@
-"""A user's entry holds only their examples; groups consist of consecutive examples."""
-
 from collections import Counter
 from itertools import combinations
 

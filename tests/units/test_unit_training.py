@@ -1,5 +1,3 @@
-"""Training on users and groups: the unit is stated, and the sum changes by at most the plan's sensitivity."""
-
 import itertools
 
 import numpy as np
@@ -55,9 +53,6 @@ def released(training):
     return (before - after) / RATE * training.plan.divisor
 
 
-# --- users ------------------------------------------------------------------------------------------------------------
-
-
 def test_users_train_in_shared_passes_and_the_statement_says_whose_privacy_it_is():
     x, y = data(13)
     training = setup(Users(TensorDataset(x, y), USERS, cap=4), sampling=Poisson(2.5), steps=5, multiplier=2.3)
@@ -82,9 +77,6 @@ def test_a_user_moves_the_sum_by_at_most_the_bound_however_much_they_contribute(
         for these in (ids >= 0, ids != 3)
     ]
     assert 0.5 * BOUND < float((sums[0] - sums[1]).norm()) <= BOUND * (1 + 1e-4)
-
-
-# --- groups -----------------------------------------------------------------------------------------------------------
 
 
 def moved_by(change, size=4, examples=13):
@@ -134,20 +126,10 @@ def test_delta_is_compared_with_the_examples_in_all_groups():
     assert plan(40_000, "one user").delta == 1e-5
 
 
-# --- units and plans --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("unit", ["one person", "One example", "", None, 1, f"{group_unit(4)} or so"])
 def test_invalid_units_are_refused(unit):
     with pytest.raises(InvalidArgumentError, match=r"^unit is"):
         plan(40, unit, "replace-one")
-
-
-@pytest.mark.parametrize("unit", ["one example", "one user", group_unit(7)])
-def test_the_unit_survives_being_written_down(unit):
-    made = plan(40, unit, "replace-one", multiplier=3.0)
-    assert privet.Plan.from_json(made.to_json()) == made
-    assert made.guarantee(accountant="rdp").to_dict()["unit"] == str(unit)
 
 
 def test_the_text_of_a_unit_of_groups_is_read_from_files_of_version_0_1_0():
@@ -186,9 +168,6 @@ def test_losses_that_mix_examples_are_refused_also_within_units(reduction):
         setup(Users(TensorDataset(x, y), USERS, 4), grouped(lambda model, batch: reduction(loss_fn(model, batch))))
 
 
-# --- views ------------------------------------------------------------------------------------------------------------
-
-
 def jittered(batch):
     """Random views by functions that the check before training supports."""
     images, labels = batch
@@ -209,13 +188,6 @@ def jittered(batch):
 def test_views_that_mix_examples_are_refused(mix):
     with pytest.raises(UnsupportedModelError, match="changes with its neighbours"):
         setup(TensorDataset(*data(13)), averaged(loss_fn, lambda batch: (mix(batch[0]), batch[1]), 2))
-
-
-def test_users_may_be_seen_in_several_views():
-    x, y = data(13)
-    training = setup(Users(TensorDataset(x, y), USERS, cap=2), grouped(averaged(loss_fn, jittered, 2)), steps=2)
-    assert training.method in ("ghost", "loop")  # the shifts are random, and may make more groups than users
-    training.run()
 
 
 @pytest.mark.parametrize("method", ["ghost", "loop"])

@@ -1,5 +1,3 @@
-"""Textbook accountants: valid, looser than the tight ones, and compared with published numbers."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The Edgeworth accountant: its interval holds, its estimate is close for many releases, and it proves nothing."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

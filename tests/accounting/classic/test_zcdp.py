@@ -1,5 +1,3 @@
-"""Zero-concentrated differential privacy: sums, conversions, and its place between other accountants."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Noise for a number of known sensitivity: enough, no more than needed, and of published size."""
-
 import math
 
 import pytest

@@ -44,9 +44,6 @@ def probabilities(law, until=3000):
     return first, np.array(found)
 
 
-# Laws -----------------------------------------------------------------------------------------------------------------
-
-
 @every
 def test_a_law_has_its_mean(law):
     first, found = probabilities(law)
@@ -106,9 +103,6 @@ def test_the_ends_of_the_ranges_work(mean, shape):
     assert 0 < law.start()[1] <= 1
     assert math.isfinite(law.exponent)
     assert np.isfinite(law.cost(ORDERS / 50)).all()
-
-
-# Bounds ---------------------------------------------------------------------------------------------------------------
 
 
 def renyi(p, q):

@@ -1,5 +1,3 @@
-"""Compositions in files: both formats, every mechanism, and errors that name the release and the key."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""The table of all accountants: every answer is the plan's, and every missing answer has a reason."""
-
 import json
 import math
 from functools import partial

@@ -1,5 +1,3 @@
-"""Verification by dp-accounting: on demand, explicit where it has no answer, and optional for everything else."""
-
 import json
 import sys
 from dataclasses import replace

@@ -209,12 +209,3 @@ def test_step_by_step_is_all_at_once_to_the_last_bit():
 def test_the_plan_stays_the_same_over_many_steps():
     grids = {planned([Event(0.01, 1.0, number)], 1e-5)[0] for number in range(1, 10_001, 7)}
     assert len(grids) <= 16
-
-
-def test_epsilon_falls_as_delta_grows():
-    grid, near = planned(MANY, 1e-6)
-    (way, _) = composed(MANY, grid)
-    found = [way.epsilon(delta, near) for delta in (1e-8, 1e-6, 1e-4)]
-    assert found == sorted(found, reverse=True)
-    assert way.delta(found[1]) == pytest.approx(1e-6, rel=1e-9)
-    assert (np.diff([way.delta(epsilon) for epsilon in np.linspace(0, 9, 40)]) <= 0).all()

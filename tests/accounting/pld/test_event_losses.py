@@ -1,5 +1,3 @@
-"""Every kind of event: its cost, its supported adjacencies, and its refusals."""
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,3 @@
-"""The default accountant: known tails, other libraries' bounds from both sides, simulated losses, and edge cases."""
-
 import math
 
 import dp_accounting
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from privet.accounting import Event, epsilon
-from privet.accounting.queries import composed_delta, composed_epsilon, composed_multiplier
+from privet.accounting.queries import composed_delta, composed_epsilon
 
 RELATIONS = {
     "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -134,16 +132,6 @@ def test_huge_epsilons_are_close_to_rdp_and_below(q, sigma, steps):
     assert found > 50
     by_rdp = epsilon(sampling_rate=q, noise_multiplier=sigma, steps=steps, delta=1e-5, accountant="rdp")
     assert by_rdp * 0.9 < found <= by_rdp
-
-
-def test_noise_for_a_long_schedule_never_overshoots():
-    factors = 1 + np.arange(150) / 150
-
-    def schedule(sigma):
-        return [Event(0.02, float(sigma * factor), 4) for factor in factors]
-
-    found = composed_multiplier(schedule, epsilon=1.3, delta=1e-6)
-    assert 1.3 * 0.985 <= composed_epsilon(schedule(found), delta=1e-6) <= 1.3
 
 
 def test_delta_has_its_edges():

@@ -1,5 +1,3 @@
-"""Transforms at many frequencies: all algorithms agree up to rounding."""
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,3 @@
-"""Lower bounds on influence and ε have their confidence level and are tight."""
-
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """NOISE: correct noise passes as often as it should, however its numbers are grouped."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,3 @@
-"""SAMPLER: every scheme passes its own test, and none passes for another."""
-
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import islice
 

@@ -1,7 +1,3 @@
-"""Bounds from guesses have their confidence level, and are as tight as in the literature."""
-
-from __future__ import annotations
-
 import math
 from statistics import mean
 

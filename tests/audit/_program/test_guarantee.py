@@ -1,7 +1,3 @@
-"""Checks of a user's model: correct models pass, and common mistakes are named."""
-
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

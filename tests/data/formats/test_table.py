@@ -118,11 +118,3 @@ def test_the_schema_declares_users_and_a_row_without_one_is_left_out(tmp_path):
     assert found.train.tensors[0].ravel().tolist() == [-0.5, 0, 0.5]
     ignored = load_table(saved(tmp_path, OWNED), schema=replace(BY_USER, columns=(("x", Number(0, 4)), ("who", Ignore()))))
     assert (ignored.users, len(ignored.train)) == (None, 4)
-
-
-def test_a_data_frame_goes_the_same_way_as_its_file(tmp_path):
-    rows = [line.split(",") for line in ROWS.splitlines()]
-    frame = {name: [row[at] for row in rows[1:]] for at, name in enumerate(rows[0])}
-    by_frame, by_file = load_table(frame, schema=PETS), load_table(saved(tmp_path, ROWS), schema=PETS)
-    assert all(torch.equal(one, other) for one, other in zip(by_frame.train.tensors, by_file.train.tensors, strict=True))
-    assert (by_frame.name, by_frame.input_shape) == ("table", (4,))

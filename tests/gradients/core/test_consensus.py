@@ -1,5 +1,3 @@
-"""Values that control a pass: equal bits for all examples, or groups that agree."""
-
 import pytest
 import torch
 

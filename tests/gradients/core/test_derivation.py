@@ -1,5 +1,3 @@
-"""Nodes of a graph are told from those of earlier graphs, whether or not torch shows the number of the next node."""
-
 import cases
 import pytest
 import torch

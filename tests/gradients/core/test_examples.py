@@ -1,5 +1,3 @@
-"""Batches of any structure are taken apart into examples, and put together again, as torch's tree functions do."""
-
 from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
 
@@ -36,9 +34,6 @@ def test_structures_are_those_of_torch(name):
         example = split_batch(given).get(1)
         assert pytree.tree_structure(example) == structure
         assert torch.equal(pytree.tree_leaves(example)[0], X[1:2])
-
-
-# What is stacked ------------------------------------------------------------------------------------------------------
 
 
 class Key(str):

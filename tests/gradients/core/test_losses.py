@@ -1,5 +1,3 @@
-"""Losses are differentiated alike in both ways."""
-
 import pytest
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-"""Squared norms of long, short and empty rows with large and small numbers; blocks that cover all examples once."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Random numbers of a pass: independent for each example, repeated in parts, and unaffected by user seeds."""
-
 import random
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A pass runs compiled modules eagerly, recomputes checkpoints itself, and refuses user code below vmap; nothing remains."""
-
 import contextlib
 import threading
 

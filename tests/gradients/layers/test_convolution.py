@@ -1,9 +1,6 @@
-"""Convolutions: patches equal to torch's unfold, gradients that are stored or recomputed."""
-
 import dataclasses
 import math
 
-import oracle
 import pytest
 import torch
 from recording import Seen, assert_agrees, physical, record
@@ -11,7 +8,6 @@ from torch import nn
 from torch.nn import functional as F
 
 import privet.gradients.layers.convolution.geometry
-from privet.gradients import per_example_gradients
 from privet.gradients.core import norms
 from privet.gradients.layers.convolution import gradient as convolution
 from privet.gradients.layers.convolution import norms as convolution_norms
@@ -191,31 +187,3 @@ def test_images_belong_to_their_example_wherever_they_lie(layer, shape, loss):
     torch.manual_seed(0)
     model, x = layer(), torch.randn(5, *shape)
     assert_agrees(model, loss, x)
-
-
-MIXED = {
-    "convolutions": lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding="same"), nn.Tanh(), nn.Conv2d(4, 3, 3, stride=2)),
-    "transposed": lambda: nn.Sequential(nn.ConvTranspose2d(2, 4, 3), nn.Tanh(), nn.ConvTranspose2d(4, 3, 3, stride=2)),
-}
-
-
-@pytest.mark.parametrize("keep", [0, convolution.KEEP])
-@pytest.mark.parametrize("kind", MIXED)
-def test_under_autocast_layers_run_in_bfloat16_and_gradients_are_float32(kind, keep, monkeypatch):
-    monkeypatch.setattr(convolution, "KEEP", keep)
-    torch.manual_seed(0)
-    model, x, seen = MIXED[kind](), torch.randn(4, 2, 7, 6), Seen()
-
-    def energy(m, x):
-        out = m(x)
-        seen(out.dtype)
-        return out.to(x.dtype).square().flatten(1).sum(1)
-
-    def loss(m, x):
-        with torch.autocast("cpu", torch.bfloat16):
-            return energy(m, x)
-
-    found = per_example_gradients(model, loss, x, method="ghost")
-    assert seen.items == [torch.bfloat16]
-    assert all(value.dtype == torch.float32 for value in found.values())
-    assert oracle.relative_error_per_example(found, oracle.plain_gradients(model, energy, x)) <= 2e-2

@@ -1,5 +1,3 @@
-"""Embeddings: gradients at equal indices are added before the norm is taken; the padding row has no gradient."""
-
 import cases
 import pytest
 import torch

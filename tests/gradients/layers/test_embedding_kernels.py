@@ -1,5 +1,3 @@
-"""Compiled embedding kernels equal the torch reference for inputs of any layout, or are not used."""
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,5 +1,3 @@
-"""Mixtures of experts: grouped products need no per-example copies of the weights, and counts equal torch's."""
-
 import math
 import warnings
 from itertools import pairwise

@@ -1,12 +1,10 @@
-"""Linear maps: the choice of the norm computation, and agreement of all of them."""
-
 import cases
 import pytest
 import torch
 from recording import assert_agrees, record
 from torch import nn
 
-from privet.gradients.core import norms, per_example
+from privet.gradients.core import per_example
 from privet.gradients.core.per_example import DenseGrad
 from privet.gradients.layers import linear
 from privet.gradients.layers.linear import LinearGrad
@@ -20,17 +18,6 @@ def make_grad(positions, d, p, examples=6):
 def recorded(positions, d, p, examples=3):
     model, x = nn.Linear(d, p, bias=False), torch.randn(examples, positions, d)
     return record(model, lambda m, x: m(x).square().sum((1, 2)), x).grads["weight"]
-
-
-@pytest.mark.parametrize("cache", [1, 1000, 1 << 18])
-@pytest.mark.parametrize(("positions", "d", "p"), [(1, 8, 9), (3, 30, 20), (40, 5, 6), (3, 30, 1)])
-def test_norms_are_those_of_the_materialised_gradients(positions, d, p, cache, monkeypatch):
-    monkeypatch.setattr(norms, "CACHE", cache)
-    some = make_grad(positions, d, p)
-    gradients = torch.einsum("btp,btd->bpd", some.gradients.double(), some.inputs.double())
-    assert torch.allclose(some.squared_norms(), gradients.square().sum((1, 2)), rtol=5e-5)
-    assert torch.allclose(some.double().squared_norms(), gradients.square().sum((1, 2)), rtol=1e-12)
-    assert torch.allclose(some.materialize().double(), gradients, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [63, 64, 192])
@@ -67,22 +54,6 @@ def test_gram_matrices_never_under_estimate_what_cancels(size, monkeypatch):
     precise = some.double().squared_norms()
     assert (precise >= exact * (1 - 1e-12)).all()
     assert torch.allclose(precise, exact, rtol=1e-4)
-
-
-@pytest.mark.parametrize("loss", [
-    lambda m, x: m(x.flatten(0, 1)[torch.arange(x[..., 0].numel()).flip(0)]).reshape(len(x), -1).sum(1),
-    lambda m, x: m(x.transpose(0, 1)).transpose(0, 1).reshape(len(x), -1).square().sum(1),
-    lambda m, x: m(x[None]).square().sum((0, 2, 3)),
-    lambda m, x: m(x.sum(0).expand(len(x), -1, -1)).square().sum((1, 2)),
-    lambda m, x: torch.stack([m(position) for position in x.unbind(1)]).square().sum((0, 2)),
-], ids=[
-    "flattened and turned round", "positions first", "one more dimension", "examples added up", "one position at a time",
-])  # fmt: skip
-def test_positions_belong_to_their_example_wherever_they_lie(loss):
-    """As many positions, inputs and outputs as examples: no size identifies the example dimension."""
-    torch.manual_seed(0)
-    model, x = nn.Linear(5, 5), torch.randn(5, 5, 5)
-    assert_agrees(model, loss, x)
 
 
 def test_few_positions_are_measured_without_forming_a_gradient(monkeypatch):

@@ -1,5 +1,3 @@
-"""Means with one shared gradient over all positions equal torch's bit for bit, forwards and backwards."""
-
 import pytest
 import torch
 from recording import record

@@ -1,5 +1,3 @@
-"""Normalisation layers: torch's own values for any memory layout and precision."""
-
 import copy
 
 import oracle

@@ -1,5 +1,3 @@
-"""Random functions of torch inside a pass: distributions, shapes and dtypes, independent for each example."""
-
 import itertools
 
 import cases

@@ -1,5 +1,3 @@
-"""Recurrent layers: outputs of the plain module, examples in batch order, and faults that the oracle detects."""
-
 import cases
 import pytest
 import torch
@@ -153,12 +151,6 @@ class FromTrained(nn.Module):
 def test_examples_are_their_own_however_a_layer_is_called(model, loss):
     model, batch = model(), (numbers(7, 7, 6), torch.tensor([3, 7, 1, 7, 4, 7, 3]))
     assert_agrees(model, loss, batch, 1e-10)
-
-
-def test_lengths_that_differ_make_groups_and_nothing_else_does():
-    model, x = layer(nn.GRU), numbers(5, 7, 6)
-    assert cover(model, packed_loss, (x, LENGTHS)).groups == 4
-    assert cover(model, packed_loss, (x, torch.full((5,), 3))).groups == cover(model, padded_loss, (x,)).groups == 1
 
 
 @KINDS

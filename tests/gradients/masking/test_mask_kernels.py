@@ -1,5 +1,3 @@
-"""Products with a mask equal dense ones, compiled or in torch, for any density and number of examples."""
-
 from dataclasses import replace
 
 import pytest

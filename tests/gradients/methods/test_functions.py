@@ -1,5 +1,3 @@
-"""Autograd functions of users run in a pass, and give each example the gradients that it has alone."""
-
 import pytest
 import torch
 from recording import cover

@@ -1,5 +1,3 @@
-"""The loop over single examples: plain autograd, isolated, and without side effects."""
-
 import oracle
 import pytest
 import torch

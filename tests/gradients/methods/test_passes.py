@@ -1,5 +1,3 @@
-"""Passes over a batch: together, in groups that agree, one by one; and without examples that fail."""
-
 import random
 
 import pytest

@@ -1,5 +1,3 @@
-"""The tape: groups, selections, unused parameters; clipping that recomputes some norms."""
-
 import pytest
 import torch
 

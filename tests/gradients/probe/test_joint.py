@@ -1,5 +1,3 @@
-"""Detection of losses that depend on the batch, with random numbers that do not."""
-
 import contextlib
 import random
 

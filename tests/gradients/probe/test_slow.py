@@ -1,5 +1,3 @@
-"""Slow paths are announced, with the call, the reason and their cost."""
-
 import warnings
 
 import pytest

@@ -1,5 +1,3 @@
-"""Sums weighted by estimated norms: values, distribution of one example's contribution, and refusals."""
-
 from dataclasses import replace
 
 import cases
@@ -46,9 +44,6 @@ def sums_by_hand(gradients, rule, directions, parameters):
     return {name: oracle.SHRINK * torch.einsum("b,b...->...", rule.rule.weight(norms), g) for name, g in gradients.items()}
 
 
-# Directions -----------------------------------------------------------------------------------------------------------
-
-
 def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_twice):
     parameters = {"a": torch.zeros(301, 333), "b": torch.zeros(()), "c": torch.zeros(7)}
 
@@ -65,9 +60,6 @@ def test_directions_are_normal_independent_and_drawn_again_from_their_key(holds_
         }
 
     holds_twice(experiment)
-
-
-# Sums -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rule", "size"), [(Projected(Flat(0.3), 12), None), (Projected(Automatic(2.0, 0.1), 25), 2)], ids=str)
@@ -159,9 +151,6 @@ def test_a_gradient_that_only_a_backward_pass_finds_infinite_contributes_nothing
     assert shift(model, loss, x, Projected(Flat(0.7), 10), 1, directions=Directions()) <= 1e-6
 
 
-# Rules and plans ------------------------------------------------------------------------------------------------------
-
-
 class Halves(Flat):
     def groups(self, names):
         return tuple(names[:1]), tuple(names[1:])
@@ -221,9 +210,6 @@ def test_the_law_of_the_estimate_is_accounted_for():
     with pytest.raises(InvalidArgumentError, match="accountant is 'rdp'"):
         made.epsilon("rdp")
     assert plan(Projected(Flat(1.0), 30), multiplier=0).epsilon() == float("inf")
-
-
-# Training -------------------------------------------------------------------------------------------------------------
 
 
 def network():

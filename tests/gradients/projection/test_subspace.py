@@ -1,7 +1,3 @@
-"""Subspaces of public gradients: what spans them, and the split and clip of gradients by them, against explicit gradients."""
-
-from __future__ import annotations
-
 import cases
 import oracle
 import pytest

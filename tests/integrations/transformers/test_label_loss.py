@@ -1,5 +1,3 @@
-"""The default loss: per example, and equal to the loss that a model of transformers computes for it alone."""
-
 import pytest
 
 from rounding import assert_equal_up_to_rounding

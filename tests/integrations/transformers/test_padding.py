@@ -1,5 +1,3 @@
-"""Public lengths: multiples of 16, none past what the model takes, and only where padding leaves the loss as it is."""
-
 import dataclasses
 from types import SimpleNamespace
 

@@ -1,5 +1,3 @@
-"""The host's loop with private steps: what it logs, evaluates, saves and loads again; adapters, precisions, checkpointing."""
-
 import json
 import math
 import warnings
@@ -194,7 +192,7 @@ def adapters():
     yield "prompt", lambda: get_peft_model(llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
 
 
-@pytest.mark.parametrize("kind", ["lora", "dora", "prompt"])
+@pytest.mark.parametrize("kind", ["lora", pytest.param("dora", marks=pytest.mark.slow), "prompt"])
 def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
     pytest.importorskip("peft")
     from peft import PeftModel
@@ -213,20 +211,6 @@ def test_adapters_of_peft_are_trained_saved_and_loaded(tmp_path, kind):
     inputs = {name: value for name, value in pad(Sequences(4, seed=2).rows).items() if name != "labels"}
     with torch.no_grad():
         assert torch.equal(again.eval()(**inputs).logits, model.eval()(**inputs).logits)
-
-
-def test_users_are_trained_as_units(tmp_path):
-    """Sixteen people wrote three sequences each; without a loss, that of a person is the mean over theirs."""
-    users = privet.units.Users(Sequences(48), [number % 16 for number in range(48)], 3, collate=pad)
-    host = trainer(tmp_path, data=users, plan=make_plan(2, examples=16, batch_size=4, unit="one user"))
-    _, _, loss_fn = host._private_parts()
-    content, mask = users[3]
-    rows = Sequences(48).rows[3::16]
-    alone = torch.stack([host.model(**pad([row], multiple=1)).loss for row in rows])
-    found = loss_fn(host.model, ({name: value[None] for name, value in content.items()}, mask[None]))
-    torch.testing.assert_close(found[0], alone.mean(), rtol=1e-4, atol=1e-5)
-    host.train()
-    assert "for one user" in str(host.training.guarantee())
 
 
 def test_an_optimizer_and_a_schedule_of_the_users_own(tmp_path):

@@ -1,5 +1,3 @@
-"""Arguments of the host: those that would void the guarantee or disagree with the plan are refused by name, at once."""
-
 import pytest
 
 pytest.importorskip("transformers")

@@ -1,5 +1,3 @@
-"""Resume in the host's way: from its checkpoint, at the right step of its schedule, without forgetting a step that was spent."""
-
 import os
 
 import pytest
@@ -129,9 +127,9 @@ def test_what_does_not_fit_a_run_is_refused_and_the_run_goes_on(tmp_path):
     host = hosted(tmp_path, plan=make_plan(STEPS + 4))
     with pytest.raises(LedgerError, match=rf"another plan.*steps is {STEPS} there, {STEPS + 4} here.*read_plan"):
         host.train(resume_from_checkpoint=True)
-    interrupted(tmp_path / "another", 5)
+    interrupted(tmp_path / "another", 2, save_steps=1)
     with pytest.raises(LedgerError, match="the state is of run"):
-        hosted(tmp_path).train(resume_from_checkpoint=str(tmp_path / "another" / "checkpoint-4"))
+        hosted(tmp_path).train(resume_from_checkpoint=str(tmp_path / "another" / "checkpoint-1"))
     state = tmp_path / "checkpoint-4" / STATE
     content = state.read_bytes()
     state.write_bytes(content[:100])

@@ -1,5 +1,3 @@
-"""Strategies, their sensitivity and their errors: against definitions, brute force and published numbers."""
-
 import itertools
 import math
 
@@ -44,9 +42,6 @@ def test_columns_of_buffers_are_sums_of_powers_also_in_blocks_and_the_square_roo
     np.testing.assert_allclose(root @ root, np.tri(8), atol=1e-14)
     inverse = Bands(tuple(square_root(5))).solve(np.eye(1, 5)[0])
     np.testing.assert_allclose(inverse, [1, -1 / 2, -1 / 8, -1 / 16, -5 / 128], rtol=1e-9)
-
-
-# --- sensitivity ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("steps", "separation", "times", "bands"), [(8, 2, 3, 3), (9, 3, 3, 5), (7, 1, 4, 7), (10, 4, 2, 4)])
@@ -103,9 +98,6 @@ def test_leaving_out_entries_never_raises_the_sensitivity():
     for start in (5, 10, 25):  # and with a new order from an epoch on
         both = sum(squared_sensitivity(column[:steps], 5, math.ceil(steps / 5)) for steps in (start, 30 - start))
         assert both <= bound + 1e-12
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("schedule", [Linear(), ToZero()], ids=str)
