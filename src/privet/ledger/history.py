@@ -37,19 +37,28 @@ class Machine:
 
 @dataclass(frozen=True)
 class History:
-    """The state of a ledger after replaying its records."""
+    """The state of a ledger after replaying its records.
 
-    run: str  # its id
-    plan: Mapping[str, Any]  # as plain JSON values
-    facts: Mapping[str, Any]  # further fields of the first record
-    machine: Machine  # on which it was last opened
-    spent: int  # number of spent steps: all that were reserved and not returned
-    multipliers: tuple[float, ...]  # noise multiplier of each spent step
-    sessions: int  # number of times it was opened
-    begun: bool  # whether anything was ever reserved, even if it was returned
-    # Name → noise multiplier of each reserved query: a release beside the steps, at most one of each name.
+    Args:
+        facts: further fields of the first record.
+        machine: machine on which it was last opened.
+        spent: number of spent steps: all that were reserved and not returned.
+        multipliers: noise multiplier of each spent step.
+        sessions: number of times it was opened.
+        begun: whether anything was ever reserved, even if it was returned.
+        queries: name → noise multiplier of each reserved query: a release beside the steps, at most one of each name.
+        answers: name → what a reserved query released; a crash in between leaves a query that counts and has no answer.
+    """
+
+    run: str
+    plan: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    machine: Machine
+    spent: int
+    multipliers: tuple[float, ...]
+    sessions: int
+    begun: bool
     queries: Mapping[str, float] = field(default_factory=dict)
-    # Name → what a reserved query released; a crash in between leaves a query that counts and has no answer.
     answers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def check_plan(
