@@ -10,6 +10,7 @@ import torch
 from programs import Program, loss_fn
 
 import privet
+from privet.clipping.clipped_sum import ClippedSum
 from privet.gradients import clipped_sum, per_example_norms
 from privet.gradients.core.randomness import draw_torch_seed
 
@@ -95,7 +96,7 @@ def hold(program: Program, tally: Tally, method: str = "auto", shifts: bool = Tr
         next(passes)
         return loss_fn(model, batch)
 
-    def asked(some: dict[str, torch.Tensor]) -> privet.ClippedSum:
+    def asked(some: dict[str, torch.Tensor]) -> ClippedSum:
         return clipped_sum(
             model, counted, some, privet.clipping.Flat(bound=bound), method=method, physical_batch_size=program.part
         )
