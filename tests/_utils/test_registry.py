@@ -39,6 +39,22 @@ def test_values_come_back_from_json():
     assert decode("value", json.loads(json.dumps(encode(value)))) == value
 
 
+def test_the_kinds_of_installed_packages_are_imported_when_a_plan_names_them(tmp_path, monkeypatch):
+    (tmp_path / "of_others-1.0.dist-info").mkdir()
+    (tmp_path / "of_others-1.0.dist-info" / "METADATA").write_text("Name: of_others\nVersion: 1.0\n")
+    (tmp_path / "of_others-1.0.dist-info" / "entry_points.txt").write_text("[privet.kinds]\nSteady = of_others:Steady\n")
+    (tmp_path / "of_others.py").write_text(
+        "import dataclasses, privet\n\n@privet.register\n@dataclasses.dataclass(frozen=True)\n"
+        "class Steady(privet.schedules.Schedule):\n    value: float\n    def factors(self, total): raise NotImplementedError\n"
+    )
+    monkeypatch.setattr("privet._utils.registry.PARTS", dict(PARTS))
+    with pytest.raises(InvalidArgumentError, match=r"schedule\.kind is 'Steady'.*entry points 'privet\.kinds'"):
+        decode("schedule", {"kind": "Steady", "value": 0.5})
+    monkeypatch.syspath_prepend(tmp_path)
+    assert decode("schedule", {"kind": "Steady", "value": 0.5}, schedules.Schedule).value == 0.5
+    assert "Steady" not in PARTS  # of the other tests
+
+
 def test_a_kind_of_another_base_or_none_is_refused_with_those_that_there_are():
     with pytest.raises(InvalidArgumentError, match=r"^rule\.kind is 'Poisson'; it must be one of .*'Flat'.*privet\.register"):
         decode("rule", encode(sampling.Poisson(3)), clipping.Rule)

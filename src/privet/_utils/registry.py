@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from privet.errors import InvalidArgumentError, choice
@@ -17,7 +18,11 @@ PARTS: dict[str, type[Any]] = {}
 _PACKAGE = __name__.partition(".")[0]
 _PLAIN = (float, int, str, bool, type(None))
 _NONE: Mapping[str, type[Any]] = {}
-_FIX = "Register your own kind in every program that reads the plan: privet.register(Kind)."
+_INSTALLED = "privet.kinds"  # entry points of packages: name of a kind → its class, which is registered
+_FIX = (
+    "Register your own kind in every program that reads the plan: privet.register(Kind). "
+    f"For commands, list it among the entry points {_INSTALLED!r} of an installed package."
+)
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -32,7 +37,8 @@ class Part:
 def register(kind: Kind) -> Kind:
     """Register a kind of part for plans, plan files, budgets and `Training.resume`; usable as a decorator.
 
-    Every program that reads such a plan must register the kind first.
+    Every program that reads such a plan must register the kind first. Privet's commands import it from an installed package that
+    has an entry point of its name in the group `privet.kinds`.
 
     Args:
         kind: a frozen dataclass that is a clipping rule, sampling scheme, schedule, momentum, sparsification or privacy unit.
@@ -143,7 +149,11 @@ def decode(name: str, value: object, base: type[Any] = object) -> Any:
         return tuple(decode(name, item) for item in value)
     if not isinstance(value, Mapping):
         return value
-    kind = PARTS.get(str(value.get("kind")))
+    named = str(value.get("kind"))
+    if named not in PARTS:
+        for entry in entry_points(group=_INSTALLED, name=named):
+            entry.load()
+    kind = PARTS.get(named)
     if kind is None or not issubclass(kind, base):
         kinds = kinds_of(base)
         kind = kinds[choice(f"{name}.kind", value.get("kind"), kinds, _FIX)]
