@@ -110,6 +110,8 @@ def test_code_that_would_share_random_numbers_trains_clients_one_by_one(case):
     assert not simulation.vectorised
     updates = [gathered(simulation, told_by(model), [client])["head.weight"] for client in range(3)]
     assert not torch.equal(updates[0], updates[1])
+    with pytest.raises(InvalidArgumentError, match="a generator that clients would share"):
+        simulate(model, clients=[clients_of((4,))[0] for _ in range(3)], vectorise=True)
 
 
 def test_clients_that_would_differ_together_are_not_trained_together():
