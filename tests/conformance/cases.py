@@ -44,6 +44,7 @@ class Case:
     loss: Callable[[Any, Any], torch.Tensor] = energy
     smooth: bool = True  # whether inputs 10⁴ times larger or smaller leave the gradient well conditioned
     grouped: bool = False  # whether the model takes data-dependent paths, so that examples are split into groups
+    of_one_row: bool = False  # whether a unit of several rows takes the loop
 
     def model(self, dtype=torch.float32):
         torch.default_generator.manual_seed(1)  # `torch.manual_seed` takes a millisecond
@@ -194,7 +195,7 @@ LINEAR = [
         a=nn.Linear(7, 6), b=nn.Linear(6, 5)), numbers(7)),
     Case("linear, mapped over rows", lambda: With(
         lambda m, x: torch.vmap(lambda row, weight: weight @ m.a(row), (0, None), 1)(x, m.b.weight).t(),
-        a=nn.Linear(7, 6), b=nn.Linear(6, 5)), numbers(7)),
+        a=nn.Linear(7, 6), b=nn.Linear(6, 5)), numbers(7), of_one_row=True),
     Case("linear, many positions", lambda: nn.Linear(4, 3), numbers(11, 4)),
     Case("linear, many positions, no bias", lambda: nn.Linear(4, 3, bias=False), numbers(11, 4)),
     Case("linear on 4-D, few positions", lambda: nn.Linear(14, 9), numbers(2, 1, 14)),

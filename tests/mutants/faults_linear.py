@@ -48,7 +48,7 @@ MUTANTS = [
     Mutant("what was written to is a factor", "Recorder.backpropagate", "if use.x._version != use.version:", "if False:",
            among("test_ghost", "test_an_input_of_a_linear_map_that_is_written_to_afterwards_is_noticed")),
     Mutant("inputs that need no gradient are left out", "Recorder.observe", "x.detach().requires_grad_()", "x", tape("linear")),
-    Mutant("a row that is mapped comes back at another dimension", "_watch_vmap.call", "x.unsqueeze(out_dims)", "x.unsqueeze(0)",
+    Mutant("a row that is mapped has no gradient", "_watch_vmap.call", "x.unsqueeze(out_dims)", "x.detach().unsqueeze(out_dims)",
            tape("linear, mapped over rows")),
     Mutant("the bias is left out", "linear.linear", "bias, transposed", "None, transposed", tape("linear")),
     Mutant("a bias that torch broadcasts has a gradient for each output", "linear.linear", "bias.shape != weight.shape[:1]",

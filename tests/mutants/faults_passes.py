@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mutant import Mutant, among, tape
+from mutant import Mutant, among
 
 BATCHES = partial(among, "test_batches")
 ENGINE = partial(among, "test_engine")
@@ -60,7 +60,8 @@ MUTANTS = [
            "torch.initial_seed() & _MASK", among("test_pass_randomness", "test_torch_seeds_are_reproducible_and_differ")),
     # Recorded
     Mutant("parts of a parameter are not followed", "Recorder.view",
-           "if self.follows(parameter) and tensor is not parameter:", "if False:", tape("attention with three inputs")),
+           "if self.follows(parameter) and tensor is not parameter:", "if False:",
+           among("test_attention", "test_multi_head_attention_with_three_inputs_uses_parts_of_one_weight")),
     Mutant("a gradient's gradient is lost", "Recorder.differentiate", "retain_graph=True, **options)", "retain_graph=True)",
            among("test_ghost", "test_gradients_by_what_belongs_to_an_example_are_taken_in_the_pass[interpolated]")),
     Mutant("layers with one gradient are differentiated twice", "Recorder.apply", "if self.twice and function is not _Copy:",
@@ -174,13 +175,17 @@ MUTANTS = [
            "again(lambda: function(*args, **kwargs))", "function(*args, **kwargs)", CHECKPOINTED),
     Mutant("parts belong to the pass that began last", "_watch_parts.generator",
            "if thread == own]", "]", among("test_patches", "test_a_part_belongs_to_the_pass_of_its_thread")),
-    Mutant("tensors of others are forgotten", "ghost.record", "list(map(weakref.ref, recorder.foreign))", "[]", FOREIGN),
+    Mutant("tensors of others are forgotten", "ghost.record", "list(map(weakref.ref, recorder.foreign))", "[]",
+           among("test_past_iterates", "test_a_parameter_that_is_kept_elsewhere_is_found")),
+    Mutant("parameters of others inside checkpoints are forgotten", "loop.backward_gradients", "if p.grad is not None",
+           "if False", PROBE("test_a_foreign_parameter_beside_reentrant_checkpoints_is_refused")),
     Mutant("gradients that were put aside are lost", "_set_aside_gradients", "tensor.grad = gradient", "pass", GRADS),
     Mutant("gradients of others stay", "_set_aside_gradients", "reached |= {id(node.variable)", "_ = {id(node.variable)", GRADS),
     Mutant("losses count twice", "losses.backpropagate", "ones = torch.ones_like(losses)", "ones = 2 * torch.ones_like(losses)",
            among("test_losses", "test_gradients_are_those_of_the_sum_and_what_is_not_used_has_none")),
     Mutant("examples that go alone draw anew", "Passes.tapes", "else:\n    yield from self._one_by_one(examples, index, draws)",
-           "else:\n    yield from self._one_by_one(examples, index, _restart(draws, torch.arange(examples.count)))", SAME_DRAWS),
+           "else:\n    yield from self._one_by_one(examples, index, [Draws(examples.count, self.seeds) for _ in draws])",
+           SAME_DRAWS),
     Mutant("groups draw the numbers of others", "Passes.tapes",
            "_restart(draws, group)", "_restart(draws, torch.arange(len(group)))", SAME_DRAWS),
     Mutant("what a second try drew is drawn anew", "Passes.tapes", "tape, groups, draws = self._try_together",

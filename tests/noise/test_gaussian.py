@@ -1,5 +1,6 @@
 import math
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,7 +177,8 @@ def test_a_token_of_another_process_is_refused():
 
 @pytest.mark.parametrize("value", [
     torch.zeros(3), {"w": torch.zeros(3)}, NoisedSum({"w": torch.zeros(3)}, C, SIGMA * C), None,
-], ids=["tensor", "mapping", "noised", "none"])  # fmt: skip
+    SimpleNamespace(**vars(clipped(w=torch.zeros(3)))),
+], ids=["tensor", "mapping", "noised", "none", "look-alike"])  # fmt: skip
 def test_only_a_clipped_sum_is_noised_and_a_refusal_spends_nothing(value):
     token = Token(1, SIGMA)
     with pytest.raises(TypeError, match="noise can only be added to a ClippedSum"):

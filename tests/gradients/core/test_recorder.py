@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from privet.gradients.core.handlers import HANDLERS, register_handler
 from privet.gradients.core.per_example import DenseGrad
-from privet.gradients.core.recorder import UntraceableError
+from privet.gradients.core.randomness import Draws
+from privet.gradients.core.recorder import Recorder, UntraceableError
 from privet.gradients.layers.linear import follow_linear
 from rounding import assert_equal_up_to_rounding
 
@@ -92,6 +93,21 @@ def test_a_rule_that_records_gradients_of_another_shape_is_not_used(rule):
     with pytest.raises(UntraceableError, match="another shape"):
         record(*program)
     assert cover(*program).looped == 5
+
+
+def test_gradients_of_another_shape_are_refused():
+    weight = nn.Parameter(torch.zeros(2, 3))
+    recorder = Recorder(4, {"weight": weight}, Draws(4, lambda: 0))
+    with pytest.raises(UntraceableError, match="another shape"):
+        recorder.add(weight, DenseGrad(torch.zeros(4, 3)))
+
+
+def test_a_function_of_parameters_with_several_outputs_is_followed():
+    def loss(m, x):
+        weight, bias = torch._foreach_mul([m.weight, m.bias], 2.0)
+        return F.linear(x, weight, bias).square().sum(1)
+
+    assert_agrees(nn.Linear(3, 2), loss, torch.randn(4, 3))
 
 
 def test_a_rule_that_records_in_low_precision_is_not_used(rule):

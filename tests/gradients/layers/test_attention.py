@@ -92,6 +92,12 @@ def test_multi_head_attention_over_several_rows_of_an_example(masks, batch_first
     assert_agrees(model, loss, x, 1e-10)
 
 
+def test_multi_head_attention_with_three_inputs_uses_parts_of_one_weight():
+    torch.manual_seed(0)
+    model, x = nn.MultiheadAttention(4, 2, batch_first=True).double(), torch.randn(3, 5, 4, dtype=torch.float64)
+    assert_agrees(model, lambda m, x: m(x, x.flip(1), x.tanh())[0].square().sum((1, 2)), x, 1e-10)
+
+
 def test_a_saturated_softmax_rounds_as_torchs_for_one_example():
     """A kernel that is fused subtracts large numbers that are alike, and finds gradients where there are none."""
     torch.manual_seed(0)

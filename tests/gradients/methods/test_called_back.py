@@ -61,7 +61,7 @@ def _at_the_second_attempt(m, x):
         m.largest = max(m.largest, float(a.abs().max()))
         return (a - b).square().sum(-1) * m.largest
 
-    criterion = nn.TripletMarginWithDistanceLoss(distance_function=distance, margin=1e6, reduction="none")
+    criterion = nn.TripletMarginWithDistanceLoss(distance_function=distance, margin=100.0, reduction="none")
     known = h.detach()
     try:
         weight = criterion(known, known.flip(1), known - 1)

@@ -235,7 +235,17 @@ def hooked_at_its_node(m, x):
     return F.linear(x, made)
 
 
+@torch.library.custom_op("privet_tests::copied", mutates_args=())
+def copied(x: torch.Tensor) -> torch.Tensor:
+    """A custom operator whose backward pass limits a gradient."""
+    return x.clone()
+
+
+copied.register_autograd(lambda ctx, grad: limited(grad))
+
+
 LOOPED = {
+    "a custom operator": lambda m, x: F.linear(x, copied(m.weight)),
     "a use in a function": lambda m, x: Product.apply(x, m.weight) + m(x),
     "a use that no mode sees": past_all_modes,
     "a function of a parameter": lambda m, x: F.linear(x, Limited.apply(m.weight)),

@@ -105,6 +105,7 @@ def test_losses_that_examples_share_are_refused(loss, form):
     assert refused(lambda m, b: FORMS[form](loss(m, b)), examples=8)
 
 
+@pytest.mark.filterwarnings("ignore:the loss of a batch is one number")
 def test_a_mean_weighted_by_classes_is_refused_and_a_plain_mean_or_sum_is_taken_apart():
     assert refused(weighted_mean)
     for reduce in (torch.mean, torch.sum):

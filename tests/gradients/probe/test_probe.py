@@ -12,6 +12,7 @@ from recording import Hidden
 from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients import per_example_norms
@@ -382,6 +383,22 @@ def test_foreign_parameters_are_refused_by_name():
         probe(nn.Linear(4, 3), lambda m, b: classify(m, b) + (m(b[0]) * loose).sum(1), labelled(4))
     frozen = nn.Linear(4, 3).requires_grad_(False)
     assert probe(nn.Linear(4, 3), lambda m, b: (m(b[0]) - frozen(b[0])).square().sum(1), labelled(4)) == "ghost"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.filterwarnings("ignore:each example gets a pass of its own")
+def test_a_foreign_parameter_beside_reentrant_checkpoints_is_refused(inside):
+    free = nn.Linear(4, 3)
+
+    def loss(m, b, own):
+        x = b[0].requires_grad_()
+        out = checkpoint(m, x, use_reentrant=True)
+        other = x if own else checkpoint(free, x, use_reentrant=True) if inside else free(x)
+        return classify(lambda _: out, b) + other.sum(1)
+
+    with pytest.raises(UnsupportedModelError, match="which requires a gradient and is not a parameter of the model"):
+        probe(nn.Linear(4, 3), lambda m, b: loss(m, b, own=False), labelled(4))
+    assert probe(nn.Linear(4, 3), lambda m, b: loss(m, b, own=True), labelled(4)) == "loop"
 
 
 TEACHER = nn.Linear(4, 3)

@@ -45,7 +45,7 @@ class Program:
         takes_gradients: whether it takes gradients itself, as for a penalty on the norm of an input's gradient.
         low_precision: whether the last pass computed in less than float32.
         foreign: weak references to tensors that required a gradient in the last pass and are not parameters.
-        reached: to those in the graph of the last loss that the loop computed, which were not detached.
+        reached: to those that a gradient reached in the last loss that the loop computed, which were not detached.
     """
 
     model: nn.Module

@@ -96,6 +96,9 @@ def backward_gradients(total: Tensor, program: Program) -> list[Tensor | None]:
         return [None] * len(program.parameters)
     with _set_aside_gradients(total, program):
         total.backward()
+        own = set(map(id, program.parameters.values()))
+        hidden = (p for p in program.guard.iter_parameters() if p.grad is not None and id(p) not in own)
+        program.reached += map(weakref.ref, hidden)  # inside checkpoints, whose graph was not read
         return [_to_dense(parameter.grad) for parameter in program.parameters.values()]
 
 

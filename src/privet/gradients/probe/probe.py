@@ -221,8 +221,7 @@ def _refuse_what_outlives_a_pass(program: Program, before: Mapping[str, Tensor])
             "model once on a public batch before creating Training, or create everything in __init__"
         )
     gc.collect()  # frees tensors that were created during the pass
-    noted = program.foreign if program.has_reentrant_checkpoints else program.reached  # the checkpoints hide their graph
-    foreign = [tensor for tensor in (known() for known in noted) if tensor is not None]
+    foreign = [tensor for tensor in (known() for known in program.reached) if tensor is not None]
     if foreign:
         raise UnsupportedModelError(
             f"the loss uses {_name_of(program, foreign[0])}, which requires a gradient and is not a parameter of the model: it "
