@@ -17,7 +17,7 @@ from torch.nn.utils import parametrizations, parametrize
 from privet.clipping import Flat
 from privet.errors import UnsupportedModelError
 from privet.gradients import per_example_norms
-from privet.gradients.isolation import Guard, Snapshot, data_pointer
+from privet.gradients.isolation import _CLASSES, Guard, Snapshot, data_pointer
 from privet.gradients.reachable import is_user_code
 
 BOUND = 0.3
@@ -382,6 +382,16 @@ def test_the_classes_of_examples_are_looked_for_once(monkeypatch):
         assert (Graph.count, vars(own)) == (0, {"seen": [1.0]})
         assert not number or not found
         found.clear()
+
+
+def test_classes_that_a_program_makes_for_each_example_do_not_pile_up():
+    guard = Guard(Net(), None, {})
+    for _ in range(2 * _CLASSES):
+        own = types.new_class("Own", exec_body=lambda names: names.update(count=0, __module__=__name__))
+        with guard.isolate(held=[own()]):
+            own.count += 1
+        assert own.count == 0
+    assert len(guard._roots) <= 2 + _CLASSES
 
 
 @pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, torch.ones(1, 3))], ids=["script", "trace"])

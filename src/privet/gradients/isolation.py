@@ -50,6 +50,7 @@ from privet.gradients.reachable import (
 
 _DEPTH = 4  # containers and objects that are followed from a module, a name or a hook
 _ITEMS = 1000  # most items of a container that are followed; more are restored, too
+_CLASSES = 100  # most classes of examples that are kept: a program may make one for each example
 _COPIED = 1 << 22  # most numbers of a module's tensor that is copied
 _SMALL = 1 << 16  # most numbers of another tensor, or of an array, that is restored
 _KINDS: tuple[Any, ...] = (OrderedDict, dict, list, set, deque)  # of containers: a subclass before its base
@@ -385,7 +386,8 @@ class Guard:
         last, self._last, outer = self._last, None, self._current  # a pass inside this one finds another state
         found = last if last is not None and last.is_current() else Snapshot(*self._roots)
         shared = [] if _CONSTANT.issuperset(map(type, held)) else [Snapshot(*held, beside=found)]
-        if classes := [kind for each in shared for kind in each.classes]:
+        classes = [kind for each in shared for kind in each.classes]
+        if classes and len(self._roots) < _CLASSES:
             self._roots += tuple(classes)  # which other examples have, too: to search them takes longer than a pass
             found = Snapshot(*self._roots)
             shared = [Snapshot(*held, beside=found)]
