@@ -17,8 +17,9 @@ SOURCES = {package.__name__: Path(package.__file__).parents[1] for package in (p
 # The folders and files of `privet`, each of which imports from earlier ones only.
 ORDER = [
     "errors", "_utils", "tables", "accounting", "schedules", "clipping", "noise", "sparsification", "momentum", "sampling",
-    "plan", "gradients", "collate", "reading", "units", "ledger", "budget", "training", "convex", "tracking", "optim",
-    "federated", "cost", "tuning", "audit", "evaluation", "data", "models", "artifact", "report", "runs", "integrations", "cli",
+    "plan", "gradients", "collate", "reading", "units", "ledger", "budget", "distributed", "training", "convex", "tracking",
+    "optim", "federated", "cost", "tuning", "audit", "evaluation", "data", "models", "artifact", "report", "runs",
+    "integrations", "cli",
 ]  # fmt: skip
 # The same within some packages, in the order in which data flows.
 SUBLAYERS = {

@@ -18,6 +18,7 @@ from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum
 from privet.noise.past import Draw, PastNoise
 from privet.noise.row_selection import CELLS_LOG2, select_rows, sparse_rows
+from privet.noise.shares import WHOLE, Shares, draw_shares
 from privet.noise.sources import Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
@@ -68,6 +69,7 @@ def release(
     first: int = 1,
     *,
     reuse: bool = False,
+    owners: Shares = WHOLE,
 ) -> NoisedSum:
     """Release a clipped sum: add Gaussian noise, paid for by a token, and divide by a public number.
 
@@ -88,6 +90,7 @@ def release(
             The token's multiplier is then that of Z, which includes the sensitivity of C.
         first: with `past`, the step at which the draws of examples began that this step belongs to.
         reuse: write the release into the memory of the sum, which is then lost.
+        owners: which coordinates this process adds noise to; several processes, each with a part of the sum, share them.
 
     Returns:
         The release; with multiplier 0 (declared non-private), the sum itself, divided.
@@ -99,14 +102,15 @@ def release(
     factor = 1.0 / check_public_number(divisor, "dividing a release")
     multiplier = token.spend()
     if (counted := clipped.rows) is not None:
-        clipped = select_rows(clipped, multiplier / math.sqrt(counted.share), source)
+        clipped = select_rows(clipped, multiplier / math.sqrt(counted.share), source, owners)
         multiplier /= math.sqrt(1 - counted.share)
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
     flat = {name: (each.values() if each.is_sparse else each).reshape(-1) for name, each in clipped.tensors.items()}
     sums = [each.index_select(0, kept[name]) if name in kept else each for name, each in flat.items()]
+    shares = owners.scatter(sums)
     if multiplier == 0.0:
-        unnoised = _scatter(clipped, kept, sums)
+        unnoised = _scatter(clipped, kept, owners.join(sums, shares))
         return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
     sizes = [len(total) for total in sums]
     log2 = CELLS_LOG2 if past is None else past.log2
@@ -114,14 +118,16 @@ def release(
     rounding = math.sqrt(sum([size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)]))
     sensitivity = clipped.sensitivity + rounding * (1.0 if past is None else past.rounding)
     deviation = multiplier * sensitivity
-    noised = sums if reuse else [total.new_empty(total.shape) for total in sums]
+    own = [part for _, _, part in shares]
+    noised = own if reuse else [part.new_empty(part.shape) for part in own]
     add_noise = arithmetic().add_noise
-    cells = [scale * deviation / grid for scale, grid in zip(scales, grids, strict=True)]
-    draw: Draw = lambda: _distribute(source.normals(sum(sizes)), sizes)  # noqa: E731
-    pieces = draw() if past is None else past.noise(token.step, first, draw, cells, sums)
-    for which, part, noise in pieces:
-        grid, own = grids[which], cells[which] if past is None else 1.0  # past noise is in cells
-        add_noise(sums[which][part], noise, own, grid, grid * factor, noised[which][part])
+    cells = [scales[which] * deviation / grids[which] for which, _, _ in shares]
+    draw: Draw = lambda: _distribute(draw_shares(source, sizes, shares), map(len, own))  # noqa: E731
+    pieces = draw() if past is None else past.noise(token.step, first, draw, cells, own)
+    for place, part, noise in pieces:
+        grid, deviations = grids[shares[place][0]], cells[place] if past is None else 1.0  # past noise is in cells
+        add_noise(own[place][part], noise, deviations, grid, grid * factor, noised[place][part])
+    noised = owners.join(sums, [(which, start, part) for (which, start, _), part in zip(shares, noised, strict=True)])
     released = _scatter(clipped, kept, noised)
     size = abs(factor)
     return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)

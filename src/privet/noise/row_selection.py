@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise.compiled import arithmetic
+from privet.noise.shares import WHOLE, Shares
 from privet.noise.sources import Source
 
 # Grid cells per standard deviation: with 2³⁰, rounding adds less than 1e-4 to the sensitivity for up to 10¹⁰ coordinates, and
@@ -20,7 +22,7 @@ from privet.noise.sources import Source
 CELLS_LOG2 = 30
 
 
-def select_rows(clipped: ClippedSum, multiplier: float, source: Source) -> ClippedSum:
+def select_rows(clipped: ClippedSum, multiplier: float, source: Source, owners: Shares = WHOLE) -> ClippedSum:
     """Return the sum with, of each counted table, the rows whose noised count reaches the threshold; others hold no data.
 
     Counts and noise are rounded to a grid before they are added. A row that no example looked up has a count of 0, so it is
@@ -28,24 +30,30 @@ def select_rows(clipped: ClippedSum, multiplier: float, source: Source) -> Clipp
     """
     counted = clipped.rows
     assert counted is not None, "the sum has counts"
-    tensors, size = dict(clipped.tensors), sum(len(counts) for counts in counted.counts.values())
+    size = sum(len(counts) for counts in counted.counts.values())
     grid, deviation = 1.0, 0.0
     if multiplier > 0:
         grid = 2.0 ** (math.floor(math.log2(multiplier * counted.bound)) - CELLS_LOG2)
         deviation = multiplier * (counted.bound + grid * math.sqrt(size))
     # Of rounded noise, as for rows that are counted.
     chance = float(ndtr((0.5 - math.ceil(counted.threshold / grid)) * grid / deviation)) if deviation else 0.0
-    for name, counts in counted.counts.items():
-        known = counts.coalesce().cpu()
-        rows, noised = known.indices()[0], known.values().clone()
-        if deviation:
-            arithmetic().add_noise(known.values(), source.normal(len(rows)), deviation / grid, grid, grid, noised)
-        others = torch.from_numpy(draw_positions(len(counts) - len(rows), chance, source))
-        # The p-th row that is not counted, for positions p among these rows.
-        others += torch.searchsorted(rows - torch.arange(len(rows), device="cpu"), others, right=True)
-        selected = torch.cat([rows[noised >= counted.threshold], others]).sort().values
-        tensors[name] = take_rows(tensors[name], selected.to(counts.device))
-    return replace(clipped, tensors=tensors, rows=None)
+
+    def select(sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = {}
+        for name, counts in sums.items():
+            known = counts.coalesce().cpu()
+            rows, noised = known.indices()[0], known.values().clone()
+            if deviation:
+                arithmetic().add_noise(known.values(), source.normal(len(rows)), deviation / grid, grid, grid, noised)
+            others = torch.from_numpy(draw_positions(len(counts) - len(rows), chance, source))
+            # The p-th row that is not counted, for positions p among these rows.
+            others += torch.searchsorted(rows - torch.arange(len(rows), device="cpu"), others, right=True)
+            found[name] = torch.cat([rows[noised >= counted.threshold], others]).sort().values
+        return found
+
+    selected = owners.compute_once(select, counted.counts)
+    tables = {name: take_rows(clipped.tensors[name], rows.to(clipped.tensors[name].device)) for name, rows in selected.items()}
+    return replace(clipped, tensors={**clipped.tensors, **tables}, rows=None)
 
 
 def draw_positions(size: int, chance: float, source: Source) -> NDArray[np.int64]:

@@ -32,12 +32,14 @@ class Keystream(Unique):
 
     The key comes from the operating system and is never seeded, stored or shown. A forked process takes a new one. Threads may
     share an instance.
+
+    Processes that draw alike are given one `key`, of this stream alone; such a stream does not go on in a fork.
     """
 
     no_copy = "Two owners of one stream would draw the same noise. Create a new Keystream, which takes a new key."
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, key: bytes | None = None) -> None:
+        self._lock, self._key = threading.Lock(), key
         self._process = -1
         self._cipher: CipherContext
 
@@ -53,7 +55,10 @@ class Keystream(Unique):
         size, room = 8 * (len(words) - ROOM), 8 * ROOM
         with self._lock:
             if self._process != os.getpid():
-                self._cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+                if self._key is not None and self._process >= 0:
+                    raise RuntimeError("a stream that several processes share does not go on in a fork")
+                key, counter = (os.urandom(32), os.urandom(16)) if self._key is None else (self._key, bytes(16))
+                self._cipher = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
                 self._process = os.getpid()
             for start in range(0, size, len(_ZEROS)):
                 stop = min(size, start + len(_ZEROS))

@@ -53,15 +53,16 @@ class PhysicalBatch:
     seeds: Seeds | None = None  # of user code's random numbers during reading; None if no user code runs, or for fresh seeds
 
 
-def split(draw: Indices, number: int, size: int, words: Words | None = None) -> Iterator[PhysicalBatch]:
+def split(draw: Indices, number: int, size: int, words: Words | None = None, first: int = 0) -> Iterator[PhysicalBatch]:
     """Yield the physical batches of a step's draw, of at most `size` examples; an empty draw yields one empty batch.
 
-    `words` is a source of uniform 64-bit words, for the key of the step's seeds; the batches have no seeds if None.
+    `words` is a source of uniform 64-bit words, for the key of the step's seeds; the batches have no seeds if None. The draw may
+    be the part of a larger one that begins at position `first`.
     """
     starts, seeds = range(0, max(len(draw), 1), size), None if words is None else Seeds.draw(words)
     for start in starts:
         stop = min(start + size, len(draw))
-        part, own = BatchSlice(number, start, stop), None if seeds is None else seeds.after(start)
+        part, own = BatchSlice(number, first + start, first + stop), None if seeds is None else seeds.after(first + start)
         yield PhysicalBatch(draw[start:stop], part, last=start == starts[-1], seeds=own)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import os
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
@@ -48,26 +47,6 @@ def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int 
     if physical_batch_size is not None:
         count("physical_batch_size", physical_batch_size, fix="It limits memory use and does not change the result.")
     choice("method", method, ("auto", *METHODS))
-
-
-def check_one_process() -> None:
-    """Refuse to train in one of several processes of torch.distributed, or of torchrun.
-
-    Each would sample, add noise and count for itself: together they would spend the budget several times, and no ledger would
-    say so.
-    """
-    size = 1
-    if distributed.is_available():
-        if distributed.is_initialized():
-            size = distributed.get_world_size()
-        elif distributed.is_torchelastic_launched():
-            size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size > 1:
-        fix = (
-            "Privet trains in one process on one device: each of several would spend the whole ε on its own. Start the script "
-            "without torchrun, and leave torch.distributed out."
-        )
-        raise InvalidArgumentError("world_size", size, "1", fix)
 
 
 def choose_physical_batch_size(plan: Plan) -> int:

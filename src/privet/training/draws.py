@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import count as count_from
 from itertools import islice
@@ -53,7 +53,8 @@ class DrawReader:
     """Draws and reads the examples of every step, in the order of the steps.
 
     `words` are random words for the draws, `seeds` those for user code that reads (None if none runs). Physical batches have at
-    most `size` examples. The steps from `first` on share a partition or cycle.
+    most `size` examples. The steps from `first` on share a partition or cycle. `take` returns the part of a draw to read, and the
+    position where it starts.
 
     Guarantee:
         A draw belongs to one step of the ledger and is never used for another, even if it was read ahead and reading stopped and
@@ -61,14 +62,17 @@ class DrawReader:
     """
 
     def __init__(
-        self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: ExampleReader, size: int, workers: int
-    ) -> None:
+        self, scheme: Scheme, examples: int, words: Words, seeds: Words | None, rows: ExampleReader, size: int, workers: int,
+        take: Callable[[Indices], tuple[int, Indices]] = lambda draw: (0, draw),
+    ) -> None:  # fmt: skip
+        self._take = take
         self._scheme, self._examples, self._words, self._seeds = scheme, examples, words, seeds
         self._rows, self._size, self._workers = rows, size, workers
         self._is_own = is_own(scheme)
         self._draws: Iterator[Indices] | None = None
         self._upcoming = self.first = 1  # the step of the next draw
-        self._kept: dict[int, Indices] = {}  # step → its draw, from the moment it is drawn until a later step starts
+        # Step → the part of its draw that is read here and its first position, until a later step starts.
+        self._kept: dict[int, tuple[int, Indices]] = {}
         self._stream: Generator[tuple[PhysicalBatch, list[Group]], None, None] | None = None
         self._process = os.getpid()
 
@@ -101,7 +105,7 @@ class DrawReader:
         """
         self.open(step)
         assert self._stream is not None
-        batches = len(range(0, max(len(self._draw(step)), 1), self._size))
+        batches = len(range(0, max(len(self._draw(step)[1]), 1), self._size))
         yield from islice(self._stream, batches)
 
     def close(self) -> None:
@@ -113,15 +117,16 @@ class DrawReader:
     def _split(self, step: int) -> Iterator[PhysicalBatch]:
         """Yield the physical batches of a step and all later ones."""
         for number in count_from(step):
-            yield from split(self._draw(number), number, self._size, self._seeds)
+            first, draw = self._draw(number)
+            yield from split(draw, number, self._size, self._seeds, first)
 
-    def _draw(self, step: int) -> Indices:
+    def _draw(self, step: int) -> tuple[int, Indices]:
         while step not in self._kept:
             # An interruption leaves no draws, rather than draws of the wrong steps.
             draws, self._draws = self._draws, None
             assert draws is not None
             assert step >= self._upcoming  # else it would draw for ever
-            self._kept[self._upcoming] = self._check(next(draws))
+            self._kept[self._upcoming] = self._take(self._check(next(draws)))
             self._upcoming += 1
             self._draws = draws
         return self._kept[step]

@@ -22,6 +22,8 @@ from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
+from privet.distributed.following import reserve
+from privet.distributed.world import ALONE, SUM, World
 from privet.errors import USER_ERRORS, LedgerError, PrivetError, PrivetWarning, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
 from privet.gradients.methods.passes import Past
@@ -32,6 +34,7 @@ from privet.noise import release
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, move_groups
 from privet.reading.rows import ExampleReader
+from privet.sampling import Words
 from privet.sparsification.drawing import Masks
 from privet.sparsification.selected_rows import SelectedRows
 from privet.training import checks
@@ -67,10 +70,12 @@ class Loop(Unique, ABC):
     )
 
     def _prepare(
-        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
-    ) -> None:
+        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool,
+        world: World = ALONE,
+    ) -> None:  # fmt: skip
         """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
-        checks.check_one_process()
+        world.check_complete()
+        self._world = world
         refuse_inference_mode()
         checks.check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
         largest = checks.choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
@@ -88,17 +93,21 @@ class Loop(Unique, ABC):
         if parts.average is not None:
             checks.check_average(parts.average, parts.model, fresh=fresh)
         self._state = TrainingState(plan, parts.model, self._parameters, parts.optimizer, parts.scheduler, parts.average)
-        # Two sources, so that sampling and noise do not depend on the random numbers that user code draws.
+        # Sampling and noise do not depend on the random numbers that user code draws. Ranks draw alike what they have in common,
+        # whenever each of them draws it; noise and the model's random numbers are each rank's own.
         self._noise, self._seeds = plan.noise.make_source(), plan.noise.make_source()
         self._past_noise = plan.begin_noise()  # secret: no checkpoint contains it, so a resumed run begins anew
-        seeds = self._seeds.words if self._rows.runs_user_code else None
-        self._draws = DrawReader(plan.sampling, plan.examples, self._noise.words, seeds, self._rows, largest, reading.workers)
+        draws, seeds = self._make_words("draws"), self._make_words("reading") if self._rows.runs_user_code else None
+        self._draws = DrawReader(plan.sampling, plan.examples, draws, seeds, self._rows, largest, reading.workers, world.take)
         self._largest, self._loops, self._ran, self._stepping = largest, 0, False, threading.Lock()
+
+    def _make_words(self, purpose: str) -> Words:
+        return self._world.make_words(purpose, self._plan.noise.make_source())
 
     def _begin(self, storage: Storage, record: RunRecorder, points: int = POINTS) -> None:
         """Take steps into a record from now on; the metrics file describes about `points` of them."""
         self.directory, self._record, self._checkpoint_every = storage.folder, record, storage.checkpoint_every
-        self._observers = Observers(self._plan, self.directory, lambda: record.saved, points)
+        self._observers = Observers(self._plan, self.directory if self._world.first else None, lambda: record.saved, points)
 
     @property
     def plan(self) -> Plan:
@@ -145,7 +154,7 @@ class Loop(Unique, ABC):
         """
         if self._ran and not self.steps_left and self._record.ledger.refusal is None:
             warnings.warn(f"all {len(self)} steps of the plan are taken, so nothing is left to do", PrivetWarning, stacklevel=2)
-        for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress):
+        for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress and self._world.first):
             pass
 
     def __iter__(self) -> Iterator[Step]:
@@ -168,14 +177,14 @@ class Loop(Unique, ABC):
         """
         self._loops, self._ran = self._loops + 1, True
         try:
-            if self.directory is not None and not (self.directory / STATEMENT).exists():
-                self._state_if_done()  # a run that was killed after its last payment has no step left
+            self._state_if_done(again=False)  # a run that was killed after its last payment has no step left
             while self._record.ledger.next_step is not None:
                 with self._between_steps():
                     try:
                         step = self._step(update)
-                    except BaseException:
+                    except BaseException as error:
                         self._stop_reading()  # the rest of the draw must not become part of the next one
+                        self._world.report(error)
                         raise
                 self._state_if_done()  # before the last step is handed over: a caller of next() may never come back
                 if step is not None:
@@ -186,13 +195,16 @@ class Loop(Unique, ABC):
                 try:
                     if not self._loops:
                         self._stop_reading()
-                    self._record.pause()
+                    with self._world.leaving():
+                        self._record.pause()
                 finally:
                     self._stepping.release()
 
-    def _state_if_done(self) -> None:
+    def _state_if_done(self, *, again: bool = True) -> None:
         """Write the statement and the progress of a run without further steps; a fork has no say in them."""
-        if self.directory is not None and not self.steps_left and self._record.ledger.refusal is None:
+        if self.directory is None or self.steps_left or not self._world.first or self._record.ledger.refusal is not None:
+            return
+        if again or not (self.directory / STATEMENT).exists():
             write_guarantee(self.directory, self.guarantee())
             self._record.write_status()
 
@@ -210,8 +222,8 @@ class Loop(Unique, ABC):
         self._check_unchanged()
         if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
             sums = self._parameters if self._selected is None else {**self._parameters, **self._selected.summed}
-            self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse))
-        token = ledger.reserve()
+            self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse) // self._world.size)
+        token = reserve(self._world, ledger)
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
         subspace = self._find_subspace(rule, masks)
@@ -221,10 +233,11 @@ class Loop(Unique, ABC):
             raise
         except USER_ERRORS as error:  # it may tell of the draw
             raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
+        self._world.vote(SUM)  # what failed on one rank is not reduced
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         past, reuse = (self._past_noise, self._draws.first), self._owns_sums
-        noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse)
+        noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse, owners=self._world)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self.model)
         rate = learning_rate(self.optimizer)
@@ -267,7 +280,7 @@ class Loop(Unique, ABC):
         upcoming = ledger.next_step
         first = None if upcoming is None else self._draws.start(upcoming)
         while upcoming is not None and upcoming != first:
-            ledger.reserve()
+            reserve(self._world, ledger)
             upcoming = ledger.next_step
         return upcoming
 

@@ -355,20 +355,20 @@ class TrainingState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of what a host does not have, such as rule, masks and momentum as releases have changed them."""
-        return {name: _copied(part.state_dict()) for name, part in self._own.items()}
+        return {name: copied(part.state_dict()) for name, part in self._own.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` returned, on the device of the parameters; all of it or, after an exception, nothing."""
         before = self.state_dict()
         try:
             for name, part in self._own.items():
-                part.load_state_dict(_copied(state[name], self.device))
+                part.load_state_dict(copied(state[name], self.device))
         except BaseException:
             for name, part in self._own.items():
                 part.load_state_dict(before[name])
             raise
 
 
-def _copied(state: dict[str, Any], device: torch.device | None = None) -> dict[str, Any]:
+def copied(state: dict[str, Any], device: torch.device | str | None = None) -> dict[str, Any]:
     """Return a state with copies of its tensors: steps change some in place."""
     return pytree.tree_map(lambda leaf: leaf.to(device, copy=True) if isinstance(leaf, Tensor) else leaf, state)  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.collate import Collate
+from privet.distributed.world import ALONE, World
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.randomness import make_seed_source
 from privet.gradients.engine import Clipper, Engine
@@ -38,6 +40,7 @@ from privet.training.loop import Batches, Loop, sum_gradients
 from privet.training.manifest import Parts
 from privet.training.preflight import NOT_PROBED, Preflight
 from privet.training.record import RunRecorder
+from privet.training.together import begin_together, record_together
 
 _READING = Reading()
 
@@ -63,6 +66,7 @@ class Training(Loop):
         method: how per-example gradients are computed: "ghost" (many examples in one pass), "loop" (one at a time), or "auto"
             (the faster one that passes the check before the first step). A method that fails the check is refused.
         reading: how examples are read, and what the check before the first step uses.
+        world: `privet.distributed.World.here()` in each of several processes, which then train together.
 
     Guarantee:
         Every release is a Gaussian mechanism on a draw of the plan's sampling scheme, with exactly its sensitivity and
@@ -106,11 +110,13 @@ class Training(Loop):
         physical_batch_size: int | None = None,
         method: str = "auto",
         reading: Reading = _READING,
+        world: World = ALONE,
     ) -> None:
-        storage = Storage.of(directory)
-        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
-        self._prepare(plan, parts, physical_batch_size, method, reading, fresh=True)
-        self._begin(storage, RunRecorder.begin(plan, storage, self._state, parts))
+        with begin_together(world):
+            storage = Storage.of(directory)
+            parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
+            self._prepare(plan, parts, physical_batch_size, method, reading, fresh=True, world=world)
+        self._begin(storage, record_together(world, plan, self._state, parts, partial(RunRecorder.begin, plan, storage)))
 
     @classmethod
     def resume(
@@ -129,6 +135,7 @@ class Training(Loop):
         physical_batch_size: int | None = None,
         method: str = "auto",
         reading: Reading = _READING,
+        world: World = ALONE,
     ) -> Training:
         """Return the training of an interrupted run, from its last checkpoint and its ledger.
 
@@ -142,24 +149,31 @@ class Training(Loop):
                 before anything is restored or spent.
             adopt: continue a run of another machine, or from before this one rebooted. You guarantee that no other copy of the
                 directory continues.
-            physical_batch_size, method, reading: as for `Training`; they may differ from the start.
+            physical_batch_size, method, reading, world: as for `Training`; they may differ from the start.
 
         Raises:
             LedgerError: there is no run, it was started with other parts (the message lists the differences), or ledger and
                 checkpoint do not belong together.
             InvalidArgumentError: an argument is out of range.
         """
-        storage = Storage.of(directory)
-        training, plan = cls.__new__(cls), read_plan(storage.check_resumable())
-        parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
-        training._prepare(plan, parts, physical_batch_size, method, reading, fresh=False)
-        training._begin(storage, RunRecorder.resume(plan, storage, training._state, parts, adopt=adopt))
+        with begin_together(world):
+            storage = Storage.of(directory)
+            folder = storage.check_resumable()
+            plan = read_plan(folder) if world.first else None
+        plan = world.share(plan)  # the other ranks may be on other machines
+        training = cls.__new__(cls)
+        with world.together():
+            parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
+            training._prepare(plan, parts, physical_batch_size, method, reading, fresh=False, world=world)
+        begin = partial(RunRecorder.resume, plan, storage, adopt=adopt)
+        training._begin(storage, record_together(world, plan, training._state, parts, begin, restore=storage.restore))
         return training
 
     def _prepare(
-        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool
-    ) -> None:
-        super()._prepare(plan, parts, physical_batch_size, method, reading, fresh=fresh)
+        self, plan: Plan, parts: Parts, physical_batch_size: int | None, method: str, reading: Reading, *, fresh: bool,
+        world: World = ALONE,
+    ) -> None:  # fmt: skip
+        super()._prepare(plan, parts, physical_batch_size, method, reading, fresh=fresh, world=world)
         self._averages = Averages.of(plan.momentum, plan.examples, self._parameters)
         self._preflight: Preflight | None = None
         if reading.probe:
@@ -173,7 +187,8 @@ class Training(Loop):
         self._clipper: Clipper
         self._given: tuple[object, ...] = (self,)  # what the clipper was made of, which most steps have in common
         self._user_code = self._rows.runs_user_code or not is_own_code(parts.model, parts.loss_fn)
-        self._anchors = Anchors.of(plan.clipping, parts, self._parameters, self._largest, self._seeds.words)
+        self._directions = self._make_words("directions")
+        self._anchors = Anchors.of(plan.clipping, parts, self._parameters, self._largest, self._make_words("anchors"))
 
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
@@ -186,7 +201,7 @@ class Training(Loop):
 
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
         # The same directions for the whole step: directions per physical batch would depend on which examples share one.
-        directions = Directions(self._noise.words(4)) if isinstance(rule, Projected) else None
+        directions = Directions(self._directions(4)) if isinstance(rule, Projected) else None
         given = (rule, masks, directions, subspace)
         if not all(map(operator.is_, given, self._given)):
             self._given, self._clipper = given, Clipper.of(self._parameters, *given, self._selected)
@@ -228,7 +243,11 @@ class Training(Loop):
         Raises:
             BudgetExhaustedError: it is no query of the plan.
         """
-        return answer_query(self._record.ledger, name, compute, self.plan.noise.make_source())
+        found = None
+        with self._world.together():
+            if self._world.first:  # it alone computes, pays, draws and records
+                found = answer_query(self._record.ledger, name, compute, self.plan.noise.make_source())
+        return self._world.share(found)  # type: ignore[no-any-return]
 
     def releases(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
         """Take the remaining steps for a host that owns the loop: a step ends with its release in `.grad`, and the host updates.
@@ -296,5 +315,5 @@ class Training(Loop):
             LedgerError: the state is of another run, or newer than the ledger (which was rolled back); it does not fit the parts;
                 a step is being taken; or the training was closed.
         """
-        with self._between_steps():
+        with self._between_steps(), self._world.together():
             self._record.load_state_dict(state)
