@@ -39,7 +39,7 @@ def draw_shares(source: Source, sizes: Sequence[int], shares: Sequence[Share]) -
     The test source draws all numbers of a release, so that a coordinate gets the same one in however many processes.
     """
     own = sum(len(part) for _, _, part in shares)
-    if source.private or own == sum(sizes):
+    if own == sum(sizes) or source.private:
         yield from source.normals(own)
         return
     every = source.normal(sum(sizes)).split(list(sizes))
