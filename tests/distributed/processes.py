@@ -17,7 +17,9 @@ def run_ranks(size, function, folder, *arguments, timeout=SECONDS, expected=None
 
     By default they must all end well. What a rank raises is printed by its process.
     """
-    start = multiprocessing.get_context("spawn")
+    # The server imports torch once for all tests of a process; its children are forks of a process without threads.
+    start = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+    start.set_forkserver_preload(["privet.training", "privet.units", "torch.distributed.tensor"])
     address = f"file://{folder}/group-{os.urandom(4).hex()}"
     processes = [
         start.Process(target=_run, args=(rank, size, address, function, folder, arguments, timeout)) for rank in range(size)

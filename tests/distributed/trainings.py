@@ -152,14 +152,14 @@ CASES = {
 }  # fmt: skip
 
 
-def make(name, world, directory=None, *, seed=0, resume=False, steps=6):
+def make(name, world, directory=None, *, resume=False, steps=6, source="fixed"):
     """Return the training of a case, on this rank."""
     case = CASES[name]
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     inputs, labels = torch.randn(N, D), torch.randint(CLASSES, (N,))
     data = case.data(case.convert(inputs), labels)
     values = {
-        "examples": N, "steps": steps, "delta": 1e-3, "clipping": FLAT, "noise": noise.Gaussian(1.0, source="fixed"), **RATE,
+        "examples": N, "steps": steps, "delta": 1e-3, "clipping": FLAT, "noise": noise.Gaussian(1.0, source=source), **RATE,
         **case.plan,
     }  # fmt: skip
     if case.loss is not losses and "unit" in values:

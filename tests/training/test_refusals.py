@@ -103,7 +103,7 @@ def test_one_of_several_processes_is_refused_before_anything_is_spent(tmp_path, 
         monkeypatch.setenv("WORLD_SIZE", "1")
         setup(plan(steps=1), torch.randn(N, D)).run()
         monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InvalidArgumentError, match=r"world_size is 2; it must be 1.*without torchrun"):
+    with pytest.raises(InvalidArgumentError, match=r"world is 'one process of 2'; it must be all.*without torchrun"):
         setup(plan(), torch.randn(N, D), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
