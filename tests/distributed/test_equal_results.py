@@ -12,7 +12,7 @@ from privet.distributed.world import ALONE
 # In the quick tests: each kind of sum, of draw, of noise and of state once.
 QUICK = (
     "AdamW, average, scheduler", "empty ranks", "adaptive layerwise", "projected", "ranked masks", "InnerOuter", "users",
-    "BallsInBins", "banded noise", "workers", "raising", "counted rows", "bfloat16",
+    "BallsInBins", "banded noise", "augmented", "raising", "counted rows", "bfloat16",
 )  # fmt: skip
 ROUNDING = 1e-6  # float32 sums in another order, over some steps of small updates
 
