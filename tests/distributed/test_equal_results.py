@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from distributed.processes import run_ranks
-from distributed.trainings import CASES, make, parameters_of
+from distributed.trainings import CASES, N, make, parameters_of
 from privet.distributed.world import ALONE
+from privet.errors import InvalidArgumentError
 
 # In the quick tests: each kind of sum, of draw, of noise and of state once.
 QUICK = (
@@ -63,3 +64,38 @@ def test_the_comparison_tells_other_draws_and_noise():
             training.run()
             found.append(parameters_of(training))
     assert float((found[0] - found[1]).abs().max()) >= 1000 * ROUNDING
+
+
+def train_sharded(world, folder, names):
+    """Train on a data set of which rank 0 has 100 examples, and rank 1 the others."""
+    warnings.simplefilter("ignore")
+    world.sharded = world.size > 1
+    for name in names:
+        shard = range(100) if world.first else range(100, N)
+        with make(name, world, shard=shard if world.sharded else None) as training:
+            training.run()
+            if world.first:
+                torch.save(parameters_of(training), f"{folder}/{name}-{world.size}.pt")
+
+
+def test_a_sharded_data_set_gives_what_the_whole_one_gives(tmp_path):
+    names = ("SGD", "Shuffle", "PerExample", "different lengths")
+    run_ranks(2, train_sharded, tmp_path, names)
+    train_sharded(ALONE, tmp_path, names)
+    for name in names:
+        several, alone = (torch.load(tmp_path / f"{name}-{size}.pt") for size in (2, 1))
+        assert float((several - alone).abs().max()) <= ROUNDING, name
+
+
+def miscount(world, folder):
+    world.sharded = True
+    try:
+        make("SGD", world, shard=range(100))
+    except InvalidArgumentError as error:
+        (folder / f"{world.rank}.txt").write_text(str(error))
+
+
+def test_shards_that_are_not_the_plans_data_set_are_refused(tmp_path):
+    run_ranks(2, miscount, tmp_path)
+    for rank in range(2):
+        assert "dataset is '100 + 100 examples on 2 ranks'" in (tmp_path / f"{rank}.txt").read_text()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.optim.swa_utils import AveragedModel
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import privet
 from privet import clipping, momentum, noise, sampling, schedules, sparsification, units
@@ -154,7 +154,7 @@ CASES = {
 }  # fmt: skip
 
 
-def make(name, world, directory=None, *, resume=False, steps=6, source="fixed"):
+def make(name, world, directory=None, *, resume=False, steps=6, source="fixed", shard=None):
     """Return the training of a case, on this rank."""
     case = CASES[name]
     torch.manual_seed(0)
@@ -177,6 +177,8 @@ def make(name, world, directory=None, *, resume=False, steps=6, source="fixed"):
         options["scheduler"] = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.total_steps)
     if isinstance(plan.clipping, clipping.GEP):
         options["public"] = TensorDataset(torch.randn(60, D), torch.randint(CLASSES, (60,)))
+    if shard is not None:
+        data = Subset(data, shard)
     if resume:
         return privet.Training.resume(directory, model, case.loss, optimizer, data, **options)
     return privet.Training(plan, model, case.loss, optimizer, data, directory, **options)

@@ -39,6 +39,7 @@ class World(Shares):
 
     Attributes:
         rank, size: number of this process, from 0, and number of all.
+        sharded: whether each rank has other examples.
 
     Guarantee:
         A step is one draw, one sum, one release with one noise, and one entry of the ledger, whatever W is. All ranks draw the
@@ -49,7 +50,8 @@ class World(Shares):
     """
 
     def __init__(self) -> None:
-        self.rank, self.size = 0, 1
+        self.rank, self.size, self.sharded = 0, 1, False
+        self._first_example, self._examples = 0, 0  # of a sharded data set: where this rank's part begins, and its length
         self._sums: Any = None  # group for tensors, on their devices
         self._votes: Any = None  # group for votes and text, on the CPU
         self._key = b""
@@ -57,12 +59,15 @@ class World(Shares):
         self._lost = False  # whether a rank ended or stopped answering, so that no group can be used again
 
     @classmethod
-    def here(cls, timeout: timedelta | float = 600.0) -> World:
+    def here(cls, timeout: timedelta | float = 600.0, *, sharded: bool = False) -> World:
         """Return the ranks of the initialised process group; every rank must call this. Without a group, one process.
 
         Args:
             timeout: longest time that a rank waits for the others, in seconds or as a timedelta, > 0: longer than a step, and
                 than the check before the first one. A rank that does not answer in time ends the training on all others.
+            sharded: each rank has a part of the data, such as what its machine stores, and `plan.examples` counts all parts.
+                The parts must have no example in common, nor data of one user where users are the unit. By default, every rank
+                has the whole data set.
 
         Raises:
             InvalidArgumentError: the timeout is out of range, or torchrun started several processes without a group.
@@ -76,7 +81,7 @@ class World(Shares):
         if not distributed.is_initialized():
             fix = "Call torch.distributed.init_process_group() first."
             raise InvalidArgumentError("world", f"one of {size} processes without a group", "made in a process group", fix)
-        world.rank, world.size = distributed.get_rank(), size
+        world.rank, world.size, world.sharded = distributed.get_rank(), size, sharded
         world._sums = distributed.new_group(timeout=wait)
         world._votes = distributed.new_group(backend="gloo", timeout=wait)
         return world
@@ -220,8 +225,30 @@ class World(Shares):
             return source.words
         return Keystream(hmac.digest(self._key, purpose.encode(), "sha256")).words
 
+    def check_examples(self, own: int, examples: int) -> int:
+        """Return how many entries the data set of this rank must have, given how many it has; all ranks call this.
+
+        Raises:
+            InvalidArgumentError: the shards do not have the plan's number of examples together.
+        """
+        if not self.sharded:
+            return examples
+        sizes = self.gather(own)
+        if sum(sizes) != examples:
+            found = f"{' + '.join(map(str, sizes))} examples on {self.size} ranks"
+            raise InvalidArgumentError("dataset", found, f"of exactly the plan's size, {examples}, together")
+        self._first_example, self._examples = sum(sizes[: self.rank]), own
+        return own
+
     def take(self, draw: Indices) -> tuple[int, Indices]:
-        """Return the part of a draw whose gradients this rank sums, and the position where it starts."""
+        """Return the part of a draw whose gradients this rank sums, and the position where it starts.
+
+        Of a sharded data set, that are the examples that the rank has: all ranks draw from all examples, so the draw has the
+        law of the plan's sampling scheme, whichever it is.
+        """
+        if self.sharded:
+            own = draw - self._first_example
+            return int((own < 0).sum()), own[(own >= 0) & (own < self._examples)]
         first, stop = len(draw) * self.rank // self.size, len(draw) * (self.rank + 1) // self.size
         return first, draw[first:stop]
 

@@ -36,14 +36,14 @@ class KnowsNoise(Protocol):
         """Refuse a plan with another noise on these parameters."""
 
 
-def check_arguments(plan: Plan, dataset: Dataset[Any], physical_batch_size: int | None, method: str, reading: Reading) -> None:
-    """Refuse arguments of a training that are out of range, and a data set that is not the plan's."""
-    if not isinstance(plan, Plan):
-        raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+def check_arguments(
+    plan: Plan, dataset: Dataset[Any], entries: int, physical_batch_size: int | None, method: str, reading: Reading
+) -> None:
+    """Refuse arguments of a training that are out of range, and a data set that is not the plan's or has not these entries."""
     if not isinstance(reading, Reading):
         raise InvalidArgumentError("reading", type(reading).__name__, "a privet.Reading")
     plan.check_covered()
-    check_dataset(dataset, plan.examples, plan.unit)
+    check_dataset(dataset, entries, plan.unit)
     if physical_batch_size is not None:
         count("physical_batch_size", physical_batch_size, fix="It limits memory use and does not change the result.")
     choice("method", method, ("auto", *METHODS))

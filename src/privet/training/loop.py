@@ -24,7 +24,7 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
 from privet.distributed.following import reserve
 from privet.distributed.world import ALONE, SUM, World
-from privet.errors import USER_ERRORS, LedgerError, PrivetError, PrivetWarning, raise_interrupt
+from privet.errors import USER_ERRORS, InvalidArgumentError, LedgerError, PrivetError, PrivetWarning, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
 from privet.gradients.methods.passes import Past
 from privet.gradients.parameters import refuse_inference_mode, trainable
@@ -32,7 +32,7 @@ from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
 from privet.plan import Plan
-from privet.reading.batches import Group, PhysicalBatch, move_groups
+from privet.reading.batches import Group, PhysicalBatch, check_map_style, move_groups
 from privet.reading.rows import ExampleReader
 from privet.sampling import Words
 from privet.sparsification.drawing import Masks
@@ -77,7 +77,12 @@ class Loop(Unique, ABC):
         world.check_complete()
         self._world = world
         refuse_inference_mode()
-        checks.check_arguments(plan, parts.dataset, physical_batch_size, method, reading)
+        if not isinstance(plan, Plan):
+            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+        with world.together():
+            own = check_map_style(parts.dataset)
+        entries = world.check_examples(own, plan.examples)
+        checks.check_arguments(plan, parts.dataset, entries, physical_batch_size, method, reading)
         largest = checks.choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
         self._parameters = trainable(parts.model)

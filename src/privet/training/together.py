@@ -39,7 +39,7 @@ def record_together(
         return begin(state, parts)
     key = world.agree_on_key()
     with world.together():
-        own = _digest_parts(plan, parts, key)
+        own = _digest_parts(plan, parts, key, sharded=world.sharded)
     every = world.gather(own)
     for rank, other in enumerate(every):
         if different := sorted(name for name in {**every[0], **other} if every[0].get(name) != other.get(name)):
@@ -62,6 +62,9 @@ def record_together(
     return record
 
 
-def _digest_parts(plan: Plan, parts: Parts, key: bytes) -> dict[str, str]:
-    held: dict[str, Any] = {"plan": plan.to_dict(), **describe(parts), **json.loads(fingerprint(parts, key))}
+def _digest_parts(plan: Plan, parts: Parts, key: bytes, *, sharded: bool) -> dict[str, str]:
+    held: dict[str, Any] = {"plan": plan.to_dict(), **describe(parts)}
+    held |= {f"{name} (contents)": value for name, value in json.loads(fingerprint(parts, key)).items()}
+    for name in ("data.entries", "data (contents)", "division (contents)") if sharded else ():
+        held.pop(name, None)
     return {name: hashlib.sha256(key + json.dumps(value, default=str).encode()).hexdigest() for name, value in held.items()}
