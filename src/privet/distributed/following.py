@@ -1,4 +1,4 @@
-"""The ledger as ranks other than 0 see it, and how all ranks learn of a step."""
+"""The ledger as ranks other than 0 see it, and how they learn of a step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from privet.noise import Token
 class FollowingLedger(Ledger):
     """What another rank knows of rank 0's ledger: the run, and how many steps are spent. It writes nothing."""
 
-    def __init__(self, run: str, facts: Mapping[str, Any], spent: int, total: int) -> None:
-        self.run, self.facts, self._spent, self._total = run, facts, spent, total
+    def __init__(self, world: World, run: str, facts: Mapping[str, Any], spent: int, total: int) -> None:
+        self._world, self.run, self.facts, self._spent, self._total = world, run, facts, spent, total
         self._reserved, self._answers = set(), {}
         self._refusal: str | None = None
 
@@ -38,11 +38,12 @@ class FollowingLedger(Ledger):
         """Number of the next step; None when all steps of the plan are spent."""
         return self._spent + 1 if self._spent < self._total else None
 
-    def follow(self, step: int, multiplier: float) -> Token:
-        """Return the token of a step that rank 0 has made durable."""
+    def reserve(self) -> Token:
+        """Return the token of the next step, once rank 0 has made it durable."""
         self.check_open()
-        self._spent = step
-        return Token(step, multiplier)
+        step, multiplier = self._world.vote(STEP)
+        self._spent = int(step)
+        return Token(self._spent, multiplier)
 
     def give_back(self) -> None:
         """Do nothing: rank 0 returns the steps that were not used."""
@@ -54,17 +55,3 @@ class FollowingLedger(Ledger):
     def close(self) -> None:
         """Take no more steps in this process."""
         self._refusal = "it was closed"
-
-
-def reserve(world: World, ledger: Ledger) -> Token:
-    """Return the token of the next step, once rank 0 has made it durable; all ranks call this.
-
-    Guarantee:
-        No rank gets its token, without which it can draw no noise, before the step counts on disk.
-    """
-    if isinstance(ledger, FollowingLedger):
-        step, multiplier = world.vote(STEP)
-        return ledger.follow(int(step), multiplier)
-    token = ledger.reserve()
-    world.vote(STEP, token.step, token.multiplier)
-    return token

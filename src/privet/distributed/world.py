@@ -16,8 +16,9 @@ from torch import Tensor, distributed
 
 from privet.distributed.collectives import gather, join_shares, scatter_sums
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
-from privet.noise import Keystream, Source
-from privet.noise.shares import Share, Shares
+from privet.ledger import Ledger
+from privet.noise import Keystream, Source, Token
+from privet.noise.shares import Share
 from privet.sampling import Indices, Words
 
 # What a rank waits for when it votes.
@@ -31,7 +32,7 @@ class WorldError(LedgerError):
     """Another rank refused, failed, ended, stopped answering or did something else; the training ends on all ranks."""
 
 
-class World(Shares):
+class World:
     """The W processes that train together. All of them run the same program on the same data; rank 0 keeps the ledger.
 
     Use `World.here()` after `torch.distributed.init_process_group`, and pass it to `Training(..., world=...)` on every rank.
@@ -116,6 +117,16 @@ class World(Shares):
             return float(found[0, 2]), float(found[0, 3])
         self._over = WorldError(self._explain(found, error))
         raise error or self._over
+
+    def reserve(self, ledger: Ledger) -> Token:
+        """Return the token of the next step, once rank 0 has made it durable: only then can any rank draw noise for it.
+
+        `ledger` is rank 0's, or what another rank has in its place.
+        """
+        token = ledger.reserve()
+        if self.size > 1 and self.first:
+            self.vote(STEP, token.step, token.multiplier)
+        return token
 
     def report(self, error: BaseException) -> None:
         """End the training on all ranks because of an error on this one; nothing if it has ended."""
@@ -252,19 +263,15 @@ class World(Shares):
         first, stop = len(draw) * self.rank // self.size, len(draw) * (self.rank + 1) // self.size
         return first, draw[first:stop]
 
-    # Sums over the ranks, of which each owns a share; see `Shares`.
+    # Sums over the ranks, of which each owns a share; see `Owners`. One process releases its sum whole.
 
     def scatter(self, sums: Sequence[Tensor]) -> list[Share]:
         """Return this rank's share of the sums over the ranks: one reduce-scatter for each precision."""
-        if self.size == 1:
-            return super().scatter(sums)
         with self._answered():
             return scatter_sums(sums, self.rank, self.size, self._sums)
 
     def join(self, sums: Sequence[Tensor], shares: Sequence[Share]) -> list[Tensor]:
         """Return whole tensors from the shares of all ranks: one all-gather for each precision."""
-        if self.size == 1:
-            return super().join(sums, shares)
         with self._answered():
             return join_shares(sums, shares, self.size, self._sums)
 
@@ -272,8 +279,6 @@ class World(Shares):
         self, compute: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], sums: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return what rank 0 computes from sparse sums over the ranks. Others compute, too: the test source goes on alike."""
-        if self.size == 1:
-            return compute(sums)
         parts = self.gather({name: each.cpu() for name, each in sums.items()})
         total = {name: reduce(torch.add, [part[name] for part in parts]) for name in sums}
         return self.share(compute(total))  # type: ignore[no-any-return]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from privet.noise.compiled import arithmetic
 from privet.noise.noised_sum import NoisedSum
 from privet.noise.past import Draw, PastNoise
 from privet.noise.row_selection import CELLS_LOG2, select_rows, sparse_rows
-from privet.noise.shares import WHOLE, Shares, draw_shares
+from privet.noise.shares import Owners, draw_shares
 from privet.noise.sources import Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
@@ -69,7 +70,7 @@ def release(
     first: int = 1,
     *,
     reuse: bool = False,
-    owners: Shares = WHOLE,
+    owners: Owners | None = None,
 ) -> NoisedSum:
     """Release a clipped sum: add Gaussian noise, paid for by a token, and divide by a public number.
 
@@ -90,7 +91,7 @@ def release(
             The token's multiplier is then that of Z, which includes the sensitivity of C.
         first: with `past`, the step at which the draws of examples began that this step belongs to.
         reuse: write the release into the memory of the sum, which is then lost.
-        owners: which coordinates this process adds noise to; several processes, each with a part of the sum, share them.
+        owners: the processes that each have a part of the sum, and share the coordinates; None for one that has it whole.
 
     Returns:
         The release; with multiplier 0 (declared non-private), the sum itself, divided.
@@ -108,9 +109,12 @@ def release(
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
     flat = {name: (each.values() if each.is_sparse else each).reshape(-1) for name, each in clipped.tensors.items()}
     sums = [each.index_select(0, kept[name]) if name in kept else each for name, each in flat.items()]
-    shares = owners.scatter(sums)
+    own, tensors = sums, list(range(len(sums)))  # the parts that get noise here, and the index of the tensor of each
+    if owners is not None:
+        shares = owners.scatter(sums)
+        own, tensors = [part for _, _, part in shares], [which for which, _, _ in shares]
     if multiplier == 0.0:
-        unnoised = _scatter(clipped, kept, owners.join(sums, shares))
+        unnoised = _scatter(clipped, kept, sums if owners is None else owners.join(sums, shares))
         return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
     sizes = [len(total) for total in sums]
     log2 = CELLS_LOG2 if past is None else past.log2
@@ -118,16 +122,17 @@ def release(
     rounding = math.sqrt(sum([size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)]))
     sensitivity = clipped.sensitivity + rounding * (1.0 if past is None else past.rounding)
     deviation = multiplier * sensitivity
-    own = [part for _, _, part in shares]
     noised = own if reuse else [part.new_empty(part.shape) for part in own]
     add_noise = arithmetic().add_noise
-    cells = [scales[which] * deviation / grids[which] for which, _, _ in shares]
-    draw: Draw = lambda: _distribute(draw_shares(source, sizes, shares), map(len, own))  # noqa: E731
+    cells = [scales[which] * deviation / grids[which] for which in tensors]
+    fresh = partial(source.normals, sum(sizes)) if owners is None else partial(draw_shares, source, sizes, shares)
+    draw: Draw = lambda: _distribute(fresh(), map(len, own))  # noqa: E731
     pieces = draw() if past is None else past.noise(token.step, first, draw, cells, own)
     for place, part, noise in pieces:
-        grid, deviations = grids[shares[place][0]], cells[place] if past is None else 1.0  # past noise is in cells
+        grid, deviations = grids[tensors[place]], cells[place] if past is None else 1.0  # past noise is in cells
         add_noise(own[place][part], noise, deviations, grid, grid * factor, noised[place][part])
-    noised = owners.join(sums, [(which, start, part) for (which, start, _), part in zip(shares, noised, strict=True)])
+    if owners is not None:
+        noised = owners.join(sums, [(which, start, part) for (which, start, _), part in zip(shares, noised, strict=True)])
     released = _scatter(clipped, kept, noised)
     size = abs(factor)
     return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise.compiled import arithmetic
-from privet.noise.shares import WHOLE, Shares
+from privet.noise.shares import Owners
 from privet.noise.sources import Source
 
 # Grid cells per standard deviation: with 2³⁰, rounding adds less than 1e-4 to the sensitivity for up to 10¹⁰ coordinates, and
@@ -22,7 +22,7 @@ from privet.noise.sources import Source
 CELLS_LOG2 = 30
 
 
-def select_rows(clipped: ClippedSum, multiplier: float, source: Source, owners: Shares = WHOLE) -> ClippedSum:
+def select_rows(clipped: ClippedSum, multiplier: float, source: Source, owners: Owners | None = None) -> ClippedSum:
     """Return the sum with, of each counted table, the rows whose noised count reaches the threshold; others hold no data.
 
     Counts and noise are rounded to a grid before they are added. A row that no example looked up has a count of 0, so it is
@@ -51,7 +51,7 @@ def select_rows(clipped: ClippedSum, multiplier: float, source: Source, owners: 
             found[name] = torch.cat([rows[noised >= counted.threshold], others]).sort().values
         return found
 
-    selected = owners.compute_once(select, counted.counts)
+    selected = select(counted.counts) if owners is None else owners.compute_once(select, counted.counts)
     tables = {name: take_rows(clipped.tensors[name], rows.to(clipped.tensors[name].device)) for name, rows in selected.items()}
     return replace(clipped, tensors={**clipped.tensors, **tables}, rows=None)
 

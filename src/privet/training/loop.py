@@ -22,7 +22,6 @@ from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
-from privet.distributed.following import reserve
 from privet.distributed.world import ALONE, SUM, World
 from privet.errors import USER_ERRORS, InvalidArgumentError, LedgerError, PrivetError, PrivetWarning, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
@@ -75,7 +74,7 @@ class Loop(Unique, ABC):
     ) -> None:  # fmt: skip
         """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
         world.check_complete()
-        self._world = world
+        self._world, self._owners = world, world if world.size > 1 else None
         refuse_inference_mode()
         if not isinstance(plan, Plan):
             raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
@@ -228,7 +227,7 @@ class Loop(Unique, ABC):
         if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
             sums = self._parameters if self._selected is None else {**self._parameters, **self._selected.summed}
             self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse) // self._world.size)
-        token = reserve(self._world, ledger)
+        token = self._world.reserve(ledger)
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
         subspace = self._find_subspace(rule, masks)
@@ -242,7 +241,7 @@ class Loop(Unique, ABC):
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         past, reuse = (self._past_noise, self._draws.first), self._owns_sums
-        noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse, owners=self._world)
+        noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse, owners=self._owners)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self.model)
         rate = learning_rate(self.optimizer)
@@ -285,7 +284,7 @@ class Loop(Unique, ABC):
         upcoming = ledger.next_step
         first = None if upcoming is None else self._draws.start(upcoming)
         while upcoming is not None and upcoming != first:
-            reserve(self._world, ledger)
+            self._world.reserve(ledger)
             upcoming = ledger.next_step
         return upcoming
 

@@ -57,7 +57,9 @@ def record_together(
     if record is None:
         for name, part in state.parts.items():
             part.load_state_dict(values[name])
-        record = RunRecorder(plan, None, FollowingLedger(run, facts, spent, plan.total_steps), None, state, restore=restore)
+        record = RunRecorder(
+            plan, None, FollowingLedger(world, run, facts, spent, plan.total_steps), None, state, restore=restore
+        )
         record.completed = completed
     return record
 
