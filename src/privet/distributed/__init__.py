@@ -1,4 +1,5 @@
 """Training in several processes: who they are, what they tell each other, and how they share a sum and its noise."""
 
-from privet.distributed.world import World as World
-from privet.distributed.world import WorldError as WorldError
+from privet.distributed.world import World, WorldError
+
+__all__ = ["World", "WorldError"]
