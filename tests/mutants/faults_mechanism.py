@@ -16,11 +16,11 @@ MADE = PAST("test_noise_is_what_the_matrix_makes_of_fresh_noise")
 MUTANTS = [
     # Noise
     Mutant("the variance is taken for the deviation", "release", "deviation = multiplier", "deviation = multiplier**2", LAW),
-    Mutant("three per cent of the noise are missing", "release", "cells = [scale *", "cells = [0.97 * scale *", LAW),
+    Mutant("three per cent of the noise are missing", "release", "cells = [scales[which] *", "cells = [0.97 * scales[which] *", LAW),
     Mutant("rounding costs nothing", "release",
            "sensitivity + rounding", "sensitivity", GAUSSIAN("test_the_grid_costs_next_to_nothing")),
     Mutant("the first tensor has no noise", "release",
-           "add_noise(sums[which][part], noise, own", "add_noise(sums[which][part], noise * (which > 0), own", LAW),
+           "add_noise(own[place][part], noise,", "add_noise(own[place][part], noise * (place > 0),", LAW),
     Mutant("all tensors share their noise", "_distribute", "piece[part.stop - start :]", "piece", LAW),
     # Rows of embedding tables
     Mutant("counts have the noise of the gradient", "release",
@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant("a fork goes on with its parent's stream", "Keystream.fill",
            "_process != os.getpid()", "_process == -1", among("test_keystream", "test_a_fork_gets_a_new_stream")),
     Mutant("the key is always the same", "Keystream.fill",
-           "AES(os.urandom(32)), modes.CTR(os.urandom(16))", "AES(bytes(32)), modes.CTR(bytes(16))",
+           "(os.urandom(32), os.urandom(16)) if", "(bytes(32), bytes(16)) if",
            among("test_keystream", "test_asking_twice_or_once_never_repeats_a_word_and_neither_do_instances")),
     Mutant("words repeat in every piece", "Keystream.fill", "start : stop + room", ": stop - start + room",
            among("test_keystream", "test_asking_twice_or_once_never_repeats_a_word_and_neither_do_instances")),

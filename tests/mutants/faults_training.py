@@ -133,7 +133,7 @@ MUTANTS = [
            READING("test_items_are_asked_for_and_collated_one_at_a_time")),
     Mutant("all examples are read with one seed", "read_each", "seed_generators(number)", "seed_generators(numbers[0])",
            READING("test_randomness_is_of_the_seed_and_the_position_alone")),
-    Mutant("seeds begin anew in every physical batch", "batches.split", "else seeds.after(start)", "else seeds",
+    Mutant("seeds begin anew in every physical batch", "batches.split", "else seeds.after(first + start)", "else seeds",
            READING("test_random_numbers_do_not_depend_on_the_size_of_the_physical_batches")),
     Mutant("errors on public indices are hidden", "read_each",
            "if strict:\n    raise", "", READING("test_failing_examples_are_dropped_and_positions_stay")),

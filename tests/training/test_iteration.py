@@ -156,7 +156,7 @@ def test_what_was_read_ahead_is_used_by_the_next_loop(workers):
     training = setup(Poisson(3.0), workers=workers)
     steps = iter(training)
     next(steps)
-    ahead = {number: draw.tolist() for number, draw in training._draws._kept.items() if number > 1}
+    ahead = {number: draw.tolist() for number, (_, draw) in training._draws._kept.items() if number > 1}
     assert ahead or not workers
     steps.close()
     watched = Watched(training)

@@ -234,12 +234,13 @@ def train(the_plan, model, **options):
 
 def dp_sgd_jl(the_plan, model, x, y):
     """Run DP-SGD-JL, line by line."""
-    rule, source, w = the_plan.clipping, FixedSource(), parameters_to_vector(model.parameters()).detach()
+    rule, w = the_plan.clipping, parameters_to_vector(model.parameters()).detach()
+    source, draws, directions = FixedSource(), FixedSource(), FixedSource()
     for _ in range(the_plan.total_steps):
-        drawn = one_by_one(Directions(source.words(4)), dict(model.named_parameters()), rule.projections)
+        drawn = one_by_one(Directions(directions.words(4)), dict(model.named_parameters()), rule.projections)
         u = [parameters_to_vector(direction.values()) for direction in drawn]
         total = torch.zeros_like(w)
-        for i in next(the_plan.sampling.draws(N, source.words)):
+        for i in next(the_plan.sampling.draws(N, draws.words)):
             vector_to_parameters(w, model.parameters())
             v = parameters_to_vector(
                 torch.autograd.grad(loss(model, (x[i : i + 1], y[i : i + 1])).sum(), list(model.parameters()))
