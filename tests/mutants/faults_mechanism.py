@@ -16,7 +16,8 @@ MADE = PAST("test_noise_is_what_the_matrix_makes_of_fresh_noise")
 MUTANTS = [
     # Noise
     Mutant("the variance is taken for the deviation", "release", "deviation = multiplier", "deviation = multiplier**2", LAW),
-    Mutant("three per cent of the noise are missing", "release", "cells = [scales[which] *", "cells = [0.97 * scales[which] *", LAW),
+    Mutant("three per cent of the noise are missing", "release",
+           "cells = [scales[which] *", "cells = [0.97 * scales[which] *", LAW),
     Mutant("rounding costs nothing", "release",
            "sensitivity + rounding", "sensitivity", GAUSSIAN("test_the_grid_costs_next_to_nothing")),
     Mutant("the first tensor has no noise", "release",
