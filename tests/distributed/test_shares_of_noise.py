@@ -88,3 +88,18 @@ def log_order(world, folder):
 
 def test_no_rank_draws_noise_before_the_step_is_durable(tmp_path):
     run_ranks(2, log_order, tmp_path)
+
+
+def agree(world, folder):
+    found = []
+    for _ in range(2):
+        world.begin()
+        for purpose in ("draws", "reading"):
+            own = world.make_words(purpose, SecureSource())(4).tolist()
+            assert all(own == other for other in world.gather(own))
+            found.append(tuple(own))
+    assert len(set(found)) == 4
+
+
+def test_ranks_draw_alike_and_every_purpose_and_training_has_its_own_stream(tmp_path):
+    run_ranks(2, agree, tmp_path)
