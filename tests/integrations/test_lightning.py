@@ -21,6 +21,7 @@ from privet._utils.registry import decode
 from privet.errors import InvalidArgumentError, PrivetWarning, UnsupportedModelError
 from privet.integrations.lightning import PrivateModule
 from privet.integrations.lightning.module import PublicTrainer
+from privet.integrations.lightning.trainer_settings import check_trainer
 
 N, STEPS, PER_EPOCH = 80, 20, 4
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -315,8 +316,6 @@ REFUSED = {
     "accumulation": (Classifier, {"accumulate_grad_batches": 2}, r"accumulate_grad_batches\) is 2.*physical_batch_size"),
     "a module in float64": (Classifier, {"precision": "64-true"}, r"precision\) is '64-true'.*'32-true' or 'bf16-mixed'"),
     "a module in bfloat16": (Classifier, {"precision": "bf16-true"}, r"precision\) is 'bf16-true'"),
-    "processes without a plan": (Classifier, {"strategy": "ddp_spawn", "devices": 2}, r"start_method='spawn'.*have no plan"),
-    "shards": (Classifier, {"strategy": pl.strategies.FSDPStrategy(), "devices": 1}, r"strategy\) is 'FSDPStrategy'.*'ddp'"),
     "statistics of all processes": (Classifier, {"strategy": "ddp", "devices": 1, "sync_batchnorm": True}, r"sync_batchnorm"),
     "a finder": (Classifier, {"callbacks": [pl.callbacks.LearningRateFinder()]}, r"LearningRateFinder.*spend the budget"),
     "a training step": (OwnStep, {}, r"training_step.*OwnStep.*losses\(batch\)"),
@@ -332,6 +331,15 @@ def test_what_would_void_the_promise_is_refused_by_name_before_a_step(tmp_path, 
         trainer(tmp_path, **options).fit(module.set_privacy(plan(), DATA, tmp_path / "run"))
     assert module.private_training is None
     assert not (tmp_path / "run").exists()
+
+
+def test_strategies_that_divide_the_module_or_lose_the_plan_are_refused(tmp_path):
+    host = trainer(tmp_path, strategy="ddp_spawn", devices=2)
+    with pytest.raises(InvalidArgumentError, match=r"start_method='spawn'.*left out, or 'ddp'.*have no plan"):
+        check_trainer(host, plan())
+    host._accelerator_connector.strategy = pl.strategies.FSDPStrategy()
+    with pytest.raises(InvalidArgumentError, match=r"strategy\) is 'FSDPStrategy'.*divide the module"):
+        check_trainer(host, plan())
 
 
 def test_scalers_are_refused(tmp_path, monkeypatch):
