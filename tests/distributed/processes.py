@@ -52,3 +52,11 @@ def _run(rank, size, address, function, folder, arguments, timeout):
     except BaseException:
         traceback.print_exc()
         os._exit(1)
+
+
+def announce(world):
+    """Set what torchrun sets for a process of this group, as hosts look for it."""
+    if world.size > 1:
+        os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(world.rank))
+        os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(world.size))
+        os.environ |= {"GROUP_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "test"}

@@ -263,3 +263,11 @@ def test_a_run_that_is_killed_within_a_round_has_paid_for_it(tmp_path):
         assert held == [*range(7 - len(held), 7)]
         assert len(held) <= 3
         assert federated.epsilon() == federated.plan.epsilon()
+
+
+def test_federated_runs_are_refused_in_several_processes(monkeypatch):
+    """Each of the processes that torchrun started would spend the whole ε."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InvalidArgumentError, match=r"world is 'one process of 2'.*start the script without torchrun"):
+        open_run(make_plan())

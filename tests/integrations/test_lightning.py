@@ -21,6 +21,7 @@ from privet._utils.registry import decode
 from privet.errors import InvalidArgumentError, PrivetWarning, UnsupportedModelError
 from privet.integrations.lightning import PrivateModule
 from privet.integrations.lightning.module import PublicTrainer
+from privet.integrations.lightning.trainer_settings import check_trainer
 
 N, STEPS, PER_EPOCH = 80, 20, 4
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
@@ -315,7 +316,7 @@ REFUSED = {
     "accumulation": (Classifier, {"accumulate_grad_batches": 2}, r"accumulate_grad_batches\) is 2.*physical_batch_size"),
     "a module in float64": (Classifier, {"precision": "64-true"}, r"precision\) is '64-true'.*'32-true' or 'bf16-mixed'"),
     "a module in bfloat16": (Classifier, {"precision": "bf16-true"}, r"precision\) is 'bf16-true'"),
-    "another strategy": (Classifier, {"strategy": "ddp", "devices": 1}, r"strategy\) is 'DDPStrategy'"),
+    "statistics of all processes": (Classifier, {"strategy": "ddp", "devices": 1, "sync_batchnorm": True}, r"sync_batchnorm"),
     "a finder": (Classifier, {"callbacks": [pl.callbacks.LearningRateFinder()]}, r"LearningRateFinder.*spend the budget"),
     "a training step": (OwnStep, {}, r"training_step.*OwnStep.*losses\(batch\)"),
     "two optimizers": (TwoOptimizers, {}, r"2 optimizers.*privet\.optim\.Combined"),
@@ -332,16 +333,20 @@ def test_what_would_void_the_promise_is_refused_by_name_before_a_step(tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-def test_devices_and_scalers_are_refused(tmp_path, monkeypatch):
-    for name, value, says in (
-        ("world_size", 2, r"devices\) is 2.*average what others released"),
-        ("precision", "16-mixed", r"precision\) is '16-mixed'.*bf16-mixed"),
-    ):
-        host = trainer(tmp_path)
-        monkeypatch.setattr(type(host), name, value)
-        with pytest.raises(InvalidArgumentError, match=says):
-            host.fit(Classifier().set_privacy(plan(), DATA))
-        monkeypatch.undo()
+def test_strategies_that_divide_the_module_or_lose_the_plan_are_refused(tmp_path):
+    host = trainer(tmp_path, strategy="ddp_spawn", devices=2)
+    with pytest.raises(InvalidArgumentError, match=r"start_method='spawn'.*left out, or 'ddp'.*have no plan"):
+        check_trainer(host, plan())
+    host._accelerator_connector.strategy = pl.strategies.FSDPStrategy()
+    with pytest.raises(InvalidArgumentError, match=r"strategy\) is 'FSDPStrategy'.*divide the module"):
+        check_trainer(host, plan())
+
+
+def test_scalers_are_refused(tmp_path, monkeypatch):
+    host = trainer(tmp_path)
+    monkeypatch.setattr(type(host), "precision", "16-mixed")
+    with pytest.raises(InvalidArgumentError, match=r"precision\) is '16-mixed'.*bf16-mixed"):
+        host.fit(Classifier().set_privacy(plan(), DATA))
 
 
 def test_a_loader_of_the_user_is_refused_before_it_is_read(tmp_path):

@@ -495,3 +495,12 @@ def test_predictions_need_a_fit_and_the_same_number_of_features(make):
         make().predict(features)
     with pytest.raises(ValueError, match="3 features"):
         make().fit(features, features[:, 0]).predict(features[:, :2])
+
+
+def test_estimators_are_refused_in_several_processes(monkeypatch):
+    """Each of the processes that torchrun started would spend the whole ε."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    inputs, targets = rows()
+    with pytest.raises(InvalidArgumentError, match=r"world is 'one process of 2'.*start the script without torchrun"):
+        classifier().fit(inputs, targets)

@@ -1,16 +1,19 @@
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
+from accelerate import DistributedType
 from tiny_trainings import Sequences, arguments, llama, make_plan, pad, trainer
 from transformers import Trainer, TrainingArguments
 
 import privet
 from privet.errors import InvalidArgumentError, PrivetError
 from privet.integrations.transformers import PrivateTrainer, PrivateTrainerMixin
-from privet.integrations.transformers.arguments import REFUSED, check_arguments
+from privet.integrations.transformers.arguments import REFUSED, check_arguments, check_processes
 
 VOID = {
     "gradient_accumulation_steps": 2,
@@ -47,7 +50,7 @@ def test_it_is_refused_as_well_if_it_is_set_later(tmp_path, name):
     assert host.training is None
 
 
-OF_OTHERS = {"world_size": 2, "n_gpu": 2, "fsdp": "full_shard", "deepspeed": {"zero": 1}, "group_by_length": True}
+OF_OTHERS = {"n_gpu": 2, "fsdp": "full_shard", "deepspeed": {"zero": 1}, "group_by_length": True}
 
 
 @pytest.mark.parametrize(("name", "value"), OF_OTHERS.items())
@@ -165,6 +168,13 @@ def test_float16_from_the_environment_of_accelerate_is_refused(tmp_path, monkeyp
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
     with pytest.raises(InvalidArgumentError, match=r"mixed_precision of accelerate is 'fp16'.*bf16.*ACCELERATE_MIXED_PRECISION"):
         trainer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA"])
+def test_divided_models_from_the_configuration_of_accelerate_are_refused(kind):
+    told = SimpleNamespace(distributed_type=DistributedType[kind])
+    with pytest.raises(InvalidArgumentError, match=rf"distributed_type of accelerate is '{kind}'.*torchrun"):
+        check_processes(told)
 
 
 def test_searches_and_trainers_without_a_plan_are_refused(tmp_path):

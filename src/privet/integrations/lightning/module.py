@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from privet.distributed import World
 from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import trainer_settings
 from privet.plan import Plan
@@ -36,7 +37,8 @@ class PrivateModule(pl.LightningModule):
     logged as "epsilon", and is in every checkpoint. `private_training` is the `privet.Training` of the latest fit.
 
     Guarantee:
-        Lightning receives released gradients and public numbers only: no private batch and no private loss. While a release is
+        Lightning receives released gradients and public numbers only: no private batch and no private loss. With
+        `strategy="ddp"`, all processes take each step together; see `privet.distributed.World`. While a release is
         computed the module has the Trainer's public numbers only, so nothing can be logged. Validation data are not covered.
     """
 
@@ -80,6 +82,7 @@ class PrivateModule(pl.LightningModule):
             trainer_settings.check_trainer(self.trainer, self._required().plan)
             trainer_settings.undo_compilation(self)
             trainer_settings.use_own_ticks(self.trainer, self)
+            trainer_settings.leave_unwrapped(self.trainer)
             self._close()
         added = super().configure_callbacks()
         return [Hooks(PrivateModule), *(added if isinstance(added, list | tuple) else [added])]
@@ -120,14 +123,15 @@ class PrivateModule(pl.LightningModule):
 
     def _open(self, privacy: _Privacy, trainer: pl.Trainer) -> Training:
         given = (self, partial(_losses, trainer.precision_plugin), trainer.optimizers[0], privacy.dataset)
+        world = World.here() if trainer.world_size > 1 else World()
         saved = None if trainer.ckpt_path is None else privacy.saved
         trainer_settings.check_place(privacy.storage.folder, trainer.ckpt_path, saved is not None, privacy.plan)
         Hooks.check(trainer, self.private_training)
         if saved is None:
-            return Training(privacy.plan, *given, privacy.storage, **privacy.options)
+            return Training(privacy.plan, *given, privacy.storage, world=world, **privacy.options)
         # The directory has its files and its anchor from the start.
         storage = replace(privacy.storage, anchor=None, files={}, private={}, restore=False)
-        training = Training.resume(storage, *given, **privacy.options)
+        training = Training.resume(storage, *given, world=world, **privacy.options)
         training.load_state_dict(saved)
         return training
 

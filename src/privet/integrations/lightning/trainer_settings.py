@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.compile import to_uncompiled
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils import _pytree as pytree
@@ -47,14 +48,15 @@ _SETTINGS = {
     "accumulate_grad_batches": _Setting(
         lambda value, _: value == 1, "1", "Every step is one release; physical_batch_size limits memory."
     ),
-    "devices": _Setting(
-        lambda value, _: value == 1, "1",
-        "Each process would sample, noise and count for itself, and average what others released.",
-        lambda trainer: trainer.world_size,
-    ),
     "strategy": _Setting(
-        lambda value, _: value.startswith("SingleDevice"), "left out",
-        "Other strategies wrap the module, and divide or reduce gradients.", lambda trainer: type(trainer.strategy).__name__,
+        lambda value, _: value.startswith("SingleDevice") or value == "DDPStrategy", "left out, or 'ddp'",
+        "'ddp' starts the script once for each device, and Privet sums clipped gradients over the processes. Other strategies "
+        "divide the module, reduce gradients, or start processes that have no plan.",
+        lambda trainer: _describe(trainer.strategy),
+    ),
+    "sync_batchnorm": _Setting(
+        lambda value, _: value is None, "left out", "It computes with the examples of several processes at once.",
+        lambda trainer: getattr(trainer.strategy, "_layer_sync", None),
     ),
     "callbacks": _Setting(
         lambda value, _: not {"LearningRateFinder", "BatchSizeFinder"} & set(value), "without finders of rates and batch sizes",
@@ -66,6 +68,12 @@ _SETTINGS = {
         "The scaler of '16-mixed' skips steps when gradients overflow; the others convert batches, and get none.",
     ),
 }  # fmt: skip
+
+
+def _describe(strategy: Any) -> str:
+    """Return the class of a strategy, and how it starts processes unless by running the script again."""
+    name, method = type(strategy).__name__, getattr(strategy, "_start_method", None)
+    return name if method in (None, "popen") else f"{name}(start_method={method!r})"
 
 
 def steps_per_epoch(plan: Plan) -> int:
@@ -94,6 +102,12 @@ def undo_compilation(module: pl.LightningModule) -> None:
     if getattr(module, "_compiler_ctx", None) is not None:
         to_uncompiled(module)
         warnings.warn(_RUNS_UNCOMPILED, PrivetWarning, stacklevel=2)
+
+
+def leave_unwrapped(trainer: pl.Trainer) -> None:
+    """Keep a strategy from wrapping the module: releases are alike in all processes, so there is nothing to average."""
+    if isinstance(trainer.strategy, DDPStrategy):
+        trainer.strategy.configure_ddp = lambda: None  # type: ignore[method-assign]
 
 
 def use_own_ticks(trainer: pl.Trainer, module: pl.LightningModule) -> None:

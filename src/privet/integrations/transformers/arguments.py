@@ -25,7 +25,9 @@ class Refused:
         return "left off" if self.allowed is _OFF else " or ".join(map(repr, self.allowed))
 
 
-_ONE_PROCESS = "Privet trains in one process on one device here, as no other process may add gradients that nobody clipped."
+_WHOLE_MODEL = (
+    "Each process holds the whole model and sums clipped gradients; nothing else may divide the model or add gradients."
+)
 _PRIVATE_NUMBERS = "It is computed from the private examples of a step, and would be published without noise."
 
 # Arguments of transformers' TrainingArguments, in any version: what a version lacks is not looked at.
@@ -58,9 +60,10 @@ REFUSED: Mapping[str, Refused] = {
     "data_seed": Refused("The guarantee needs a sample that nobody can predict; its randomness has no seed."),
     "torch_compile": Refused("A compiled graph hides where parameters are used, so training would run uncompiled."),
     "use_liger_kernel": Refused("Its fused kernels hide where parameters are used."),
-    **dict.fromkeys(("deepspeed", "fsdp", "parallelism_config", "tpu_num_cores"), Refused(_ONE_PROCESS)),
-    "world_size": Refused(_ONE_PROCESS + " Start the script without torchrun or accelerate launch.", (1,)),
-    "n_gpu": Refused(_ONE_PROCESS + " Make one GPU visible: CUDA_VISIBLE_DEVICES=0.", (0, 1)),
+    **dict.fromkeys(("deepspeed", "fsdp", "parallelism_config", "tpu_num_cores"), Refused(_WHOLE_MODEL)),
+    "n_gpu": Refused(
+        _WHOLE_MODEL + " Start one process for each GPU by torchrun, or make one visible: CUDA_VISIBLE_DEVICES=0.", (0, 1)
+    ),
 }
 
 # Methods of a Trainer that private training does not call, or whose result must not reach the host.
@@ -72,6 +75,8 @@ _NOT_CALLED = {
     "_get_train_sampler": "The plan's sampling draws the examples of every step.",
     "get_batch_samples": "No batch of private examples reaches the host.",
 }
+# Each process on one device, in accelerate's words.
+_REPLICATED = ("NO", "MULTI_CPU", "MULTI_GPU")
 _HOSTS = ("transformers", "trl", "privet")
 
 
@@ -88,6 +93,15 @@ def check_precision(accelerator: Any) -> None:
     if accelerator.mixed_precision == "fp16" or getattr(accelerator, "scaler", None) is not None:
         fix = REFUSED["fp16"].reason + " Its configuration and ACCELERATE_MIXED_PRECISION set it."
         raise InvalidArgumentError("mixed_precision of accelerate", accelerator.mixed_precision, "'no' or 'bf16'", fix)
+
+
+def check_processes(accelerator: Any) -> None:
+    """Refuse ways of working in several processes that accelerate can be told by its configuration, past the arguments."""
+    found = str(accelerator.distributed_type.value)
+    if found not in _REPLICATED or getattr(accelerator, "parallelism_config", None) is not None:
+        allowed = "without FSDP, DeepSpeed and parallelism of tensors"
+        fix = _WHOLE_MODEL + " Run accelerate config again, or start the script by torchrun."
+        raise InvalidArgumentError("distributed_type of accelerate", found, allowed, fix)
 
 
 def check_overrides(kind: type) -> None:

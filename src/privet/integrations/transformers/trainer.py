@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from privet._utils.files import write_atomically, write_text
 from privet.collate import Collate
+from privet.distributed import World
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError, PrivetWarning
 from privet.gradients.core.losses import LossFunction
 from privet.integrations.transformers import arguments, padding
@@ -78,7 +80,8 @@ class PrivateTrainerMixin:
 
     Guarantee:
         As for `privet.Training`, which takes all steps: the host gets empty batches, losses of zero, and noised gradients. So
-        nothing that it logs or saves depends on the training data in another way. Data for evaluation are not covered.
+        nothing that it logs or saves depends on the training data in another way. Data for evaluation are not covered. Several
+        processes, started by `torchrun` or `accelerate launch`, take each step together; see `privet.distributed.World`.
     """
 
     refused: ClassVar[Mapping[str, Refused]] = arguments.REFUSED
@@ -120,6 +123,9 @@ class PrivateTrainerMixin:
         # A copy: what follows from this plan must not be read as a wish of the user when the arguments are used again.
         self.args = copy.copy(self.args)
         self._check_arguments()
+        self._world = World.here()
+        if self._world.size > 1:  # releases are alike in all processes, so nothing has to wrap the model to average gradients
+            self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
         self._private.append(self.train_dataset)  # as the host has prepared it
         if self.train_dataset is not None:
             dataset, _, _ = self._private_parts()
@@ -284,6 +290,7 @@ class PrivateTrainerMixin:
         optimizer = outer.optimizer if isinstance(outer, AcceleratedOptimizer) else outer
         options = {
             "collate": collate,
+            "world": self._world,
             "physical_batch_size": self.args.per_device_train_batch_size,
             "reading": Reading(workers=self.args.dataloader_num_workers) if self.reading is None else self.reading,
         }
@@ -330,6 +337,7 @@ class PrivateTrainerMixin:
         arguments.check_arguments(self.args, self.refused)
         arguments.apply_plan(self.args, self.plan)
         arguments.check_precision(self.accelerator)
+        arguments.check_processes(self.accelerator)
         if getattr(self, "is_model_parallel", False):
             raise InvalidArgumentError("model", "on several devices", "on one device", "Load it without device_map.")
 

@@ -1,0 +1,88 @@
+"""A private trainer in two processes is that of one: parameters, checkpoints, and ε, which rank 0 alone writes."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+import torch
+from test_trainer_resume import STEPS, Interrupt, hosted
+from tiny_trainings import make_plan
+
+from distributed.processes import announce, run_ranks
+from privet import noise
+from privet.distributed.world import ALONE
+from privet.integrations.transformers.trainer import STATE
+
+ROUNDING = 1e-6  # float32 sums in another order
+
+
+def fixed_plan():
+    return replace(make_plan(STEPS), noise=noise.Gaussian(1.3, source="fixed"))
+
+
+def host(world, folder, *callbacks, plan=None):
+    warnings.simplefilter("ignore")
+    announce(world)
+    torch.manual_seed(0)
+    options = {"ddp_backend": "gloo"} if world.size > 1 else {}
+    return hosted(folder, *callbacks, plan=plan or fixed_plan(), learning_rate=1e-3, **options)
+
+
+def train(world, folder):
+    mine = host(world, folder / str(world.size))
+    mine.train()
+    assert type(mine.model_wrapped) is type(mine.model)
+    keep(world, mine, folder)
+
+
+def keep(world, mine, folder):
+    own = torch.cat([value.detach().flatten() for value in mine.model.parameters()])
+    assert all(torch.equal(own, other) for other in world.gather(own))
+    assert mine.training.steps_spent == STEPS
+    if world.first:
+        torch.save(own, folder / f"{world.size}.pt")
+
+
+def interrupt(world, folder):
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        host(world, folder, Interrupt(6, stop), plan=make_plan(STEPS)).train()
+
+
+def resume(world, folder):
+    mine = host(world, folder, plan=make_plan(STEPS))
+    mine.train(resume_from_checkpoint=True)
+    keep(world, mine, folder)
+
+
+def test_two_processes_train_as_one_and_rank_0_writes(tmp_path):
+    run_ranks(2, train, tmp_path)
+    train(ALONE, tmp_path)
+    difference = float((torch.load(tmp_path / "2.pt") - torch.load(tmp_path / "1.pt")).abs().max())
+    assert difference <= ROUNDING
+    lines = (tmp_path / "2" / "ledger" / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == STEPS
+    saved = tmp_path / "2" / f"checkpoint-{STEPS}"
+    history = json.loads((saved / "trainer_state.json").read_text())["log_history"]
+    assert [line["step"] for line in history if "epsilon" in line] == list(range(1, STEPS + 1))
+    assert json.loads((saved / "privacy.json").read_text())["steps"] == STEPS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_checkpoint_of_two_processes_is_resumed_by_any_number(tmp_path, size):
+    run_ranks(2, interrupt, tmp_path)
+    assert (tmp_path / "checkpoint-4" / STATE).exists()
+    if size == 1:
+        resume(ALONE, tmp_path)
+    else:
+        run_ranks(2, resume, tmp_path)
+    found = json.loads((tmp_path / f"checkpoint-{STEPS}" / "privacy.json").read_text())
+    assert (found["epsilon"], found["steps"]) == (make_plan(STEPS).epsilon(), STEPS)
