@@ -102,7 +102,8 @@ def start(
         purpose=setup.purpose or "",
     )
     loop, train = TRAINERS[type(setup)]
-    return train(setup, plan, dataset, key, partial(loop, plan, directory=storage, **_named(world)), progress, callbacks, announce)
+    begin = partial(loop, plan, directory=storage, **_named(world))
+    return train(setup, plan, dataset, key, begin, progress, callbacks, announce)
 
 
 def resume(
