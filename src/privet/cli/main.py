@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         malloc.keep_freed_memory()
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False)
+        status = typer.main.get_command(app)(given, prog_name="privet", standalone_mode=False, obj=given)
     except PrivetError as error:
         _refuse(str(error))
     except OSError as error:  # such as a name that is too long, or a folder without read permission

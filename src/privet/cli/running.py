@@ -24,6 +24,7 @@ from privet.budget import Budget
 from privet.cli.options import RunOptions, require
 from privet.cli.output import RunInterruptedError, answer
 from privet.data import DataSet
+from privet.distributed.world import ALONE, World
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
 from privet.runs.run import Outcome, state
@@ -79,10 +80,10 @@ def resumable(directory: Path, verb: str) -> Iterator[None]:
         ) from None
 
 
-def resume_run(given: RunOptions, directory: Path, kind: type[runs.Setup]) -> None:
+def resume_run(given: RunOptions, directory: Path, kind: type[runs.Setup], world: World = ALONE) -> None:
     """Resume the run of this kind in a directory and print its results."""
-    with resumable(directory, kind.command), open_sinks(given.log or (), directory, argument="--log") as sinks:
-        outcome = runs.resume(directory, adopt=given.adopt, progress=not given.quiet, callbacks=sinks, kind=kind)
+    with resumable(directory, kind.command), open_sinks(_sinks(given, world), directory, argument="--log") as sinks:
+        outcome = runs.resume(directory, adopt=given.adopt, progress=not given.quiet, callbacks=sinks, kind=kind, world=world)
     print_outcome(outcome, given)
 
 
@@ -103,7 +104,7 @@ def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:
     return kind(**{each.name: getattr(given, each.name) for each in fields(kind) if hasattr(given, each.name)} | chosen)
 
 
-def start_run(given: RunOptions, setup: runs.Setup, plan: Plan, dataset: DataSet) -> None:
+def start_run(given: RunOptions, setup: runs.Setup, plan: Plan, dataset: DataSet, world: World = ALONE) -> None:
     """Start a run, by default in a new directory in runs/ named after data, model and time, and print its results."""
     budget = None if given.budget_file is None else Budget(given.budget_file, given.budget_part)
     name = re.sub(r"[^\w.-]+", "-", Path(setup.data).name)
@@ -111,12 +112,17 @@ def start_run(given: RunOptions, setup: runs.Setup, plan: Plan, dataset: DataSet
     shown: dict[str, Any] = {"steps": plan.total_steps, "delta": plan.delta, "noise_multiplier": plan.noise_multiplier}
     shown |= {name: getattr(setup, name) for name in ("model", "optimizer", "learning_rate")}
     shown |= {"sampling": str(plan.sampling), "clipping": str(plan.clipping)}
-    with resumable(directory, setup.command), open_sinks(given.log or (), directory, shown, "--log") as sinks:
+    with resumable(directory, setup.command), open_sinks(_sinks(given, world), directory, shown, "--log") as sinks:
         outcome = runs.start(
             setup, plan, dataset, directory,
             budget=budget, progress=not given.quiet, callbacks=sinks, announce=partial(announce, given, dataset),
+            world=world,
         )  # fmt: skip
     print_outcome(outcome, given)
+
+
+def _sinks(given: RunOptions, world: World) -> Iterable[str]:
+    return (given.log or ()) if world.first else ()
 
 
 def announce(given: Any, dataset: DataSet, forecast: Feasibility) -> None:
@@ -134,8 +140,10 @@ def list_checks(given: Any, dataset: DataSet) -> list[str]:
     return [f"Rows whose target does not fit the schema contribute nothing. Count what does not fit: {check}"]
 
 
-def print_outcome(outcome: Outcome, given: RunOptions) -> None:
-    """Print the results of a finished run: as JSON, or in the form that was asked for."""
+def print_outcome(outcome: Outcome | None, given: RunOptions) -> None:
+    """Print the results of a finished run: as JSON, or in the form that was asked for; nothing on ranks other than 0."""
+    if outcome is None:
+        return
     quiet = f"{outcome.directory}  ε = {format_up(outcome.guarantee.epsilon)}"
     prose = format_full(outcome) if given.full else quiet if given.quiet else format_summary(outcome)
     answer(given.json, list_results(outcome), prose)

@@ -27,6 +27,7 @@ from privet._utils.tensors import total_size
 from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
+from privet.distributed.world import ALONE, World
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
 from privet.federated import Communication
@@ -73,8 +74,8 @@ class Outcome:
 
 def start(
     setup: Setup, plan: Plan, dataset: DataSet, directory: Path, *, budget: Budget | None = None, progress: bool = False,
-    callbacks: Iterable[Callback] = (), announce: Callable[[Feasibility], None] | None = None,
-) -> Outcome:  # fmt: skip
+    callbacks: Iterable[Callback] = (), announce: Callable[[Feasibility], None] | None = None, world: World = ALONE,
+) -> Outcome | None:  # fmt: skip
     """Train from the beginning and write all files into a new directory.
 
     Args:
@@ -84,12 +85,13 @@ def start(
         budget: budget for the data set, which pays for the whole plan before the first step.
         callbacks: called during training, such as metrics sinks.
         announce: called with the forecast of the run before its first step.
+        world: the processes that train together. Those other than rank 0 write nothing and return None.
     """
     if budget is not None:
         budget.check_data(setup.data)
     if plan.schema != dataset.schema:
         raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
-    key = new_key()
+    key = world.share(new_key())
     check_queries(plan, setup.sizes(dataset)[1])
     storage = Storage(
         directory,
@@ -100,20 +102,28 @@ def start(
         purpose=setup.purpose or "",
     )
     loop, train = TRAINERS[type(setup)]
-    return train(setup, plan, dataset, key, partial(loop, plan, directory=storage), progress, callbacks, announce)
+    begin = partial(loop, plan, directory=storage, **_named(world))
+    return train(setup, plan, dataset, key, begin, progress, callbacks, announce)
 
 
 def resume(
-    directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = (), kind: type[Setup] = Setup
-) -> Outcome:
+    directory: Path, *, adopt: bool = False, progress: bool = False, callbacks: Iterable[Callback] = (),
+    kind: type[Setup] = Setup, world: World = ALONE,
+) -> Outcome | None:  # fmt: skip
     """Resume an interrupted run; with `adopt`, also one that was interrupted on another machine (see `Training.resume`)."""
     setup = read_setup(directory, kind)
     if state(directory) == "complete":
         raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
     plan = read_plan(directory)
     dataset, (loop, train) = setup.load_data(plan.schema), TRAINERS[kind]
-    begin = partial(loop.resume, Storage(directory, checkpoint_every=setup.checkpoint_every(plan)), adopt=adopt)
-    return train(setup, plan, dataset, read_key(directory, setup), begin, progress, callbacks, None)
+    begin = partial(loop.resume, Storage(directory, checkpoint_every=setup.checkpoint_every(plan)), adopt=adopt, **_named(world))
+    key = world.share(read_key(directory, setup))
+    return train(setup, plan, dataset, key, begin, progress, callbacks, None)
+
+
+def _named(world: World) -> dict[str, World]:
+    """Return the argument for several processes, which only `Training` takes."""
+    return {} if world.size == 1 else {"world": world}
 
 
 def read_key(directory: Path, setup: Setup) -> str:
@@ -166,7 +176,7 @@ def state(directory: Path) -> str:
 def _train(
     setup: Setup, plan: Plan, dataset: DataSet, key: str, begin: Callable[..., Training], progress: bool,
     callbacks: Iterable[Callback], announce: Callable[[Feasibility], None] | None,
-) -> Outcome:  # fmt: skip
+) -> Outcome | None:  # fmt: skip
     """Begin or resume a training, take its remaining steps, write the results, and then mark the run as complete."""
     division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
     optimizer = setup.build_optimizer(plan, model)
@@ -180,7 +190,13 @@ def _train(
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    assert training.directory is not None
+    if training.directory is None:  # a rank that takes its part in steps and queries, and writes nothing
+        with training:
+            adopt_priors(training, task, division.training)
+            training.run()
+            if division.held_out is not None:
+                release_estimate(training, model, task, division.held_out, setup.device)
+        return None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     forecast = foresee(setup, plan, dataset, model, announce)
     estimate: HeldOutEstimate | None = None
@@ -289,4 +305,4 @@ def _save_samples(training: Training) -> None:
 
 
 # Kind of settings → the loop of its runs, and the function that begins or resumes one by it and writes the results.
-TRAINERS: dict[type[Setup], tuple[Any, Callable[..., Outcome]]] = {Setup: (Training, _train)}
+TRAINERS: dict[type[Setup], tuple[Any, Callable[..., Outcome | None]]] = {Setup: (Training, _train)}

@@ -15,6 +15,9 @@ from privet.cli.config import ConfigOptions, read_parts
 from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN
 from privet.cli.running import check_before, make_setup, resume_run, start_run
+from privet.data import DataSet
+from privet.distributed.launch import joined, launch
+from privet.distributed.world import count_processes
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
 from privet.noise import Banded
@@ -91,6 +94,7 @@ class TrainOptions(
     )  # fmt: skip
     average: str | None = option(f"Evaluate and save an average of the parameters over steps: {', '.join(AVERAGES)}.", MODEL)
     device: str = option("Torch device: cpu, cuda, …", RUN, "cpu")
+    processes: int = option("Number of processes of this machine that train together.", RUN, 1)
     physical_batch_size: int | None = option(
         "Largest number of examples in memory at once. The result does not depend on it. Default: by the model.", RUN
     )
@@ -111,9 +115,20 @@ def train(context: typer.Context, given: TrainOptions) -> None:
 
     Repeat: privet train --config runs/mnist/plan.json --out runs/again
     """
-    if given.resume is not None:
-        resume_run(given, given.resume, runs.Setup)
-        return
+    if given.processes < 1:
+        raise InvalidArgumentError("--processes", given.processes, "at least 1")
+    if given.processes > 1 and count_processes() == 1:
+        raise typer.Exit(launch(given.processes, context.obj))
+    with joined(given.device) as world:
+        if given.resume is not None:
+            resume_run(given, given.resume, runs.Setup, world)
+            return
+        with world.together():
+            prepared = _prepare(context, given)
+        start_run(given, *prepared, world)
+
+
+def _prepare(context: typer.Context, given: TrainOptions) -> tuple[runs.Setup, Plan, DataSet]:
     plan, tables = read_parts(context, TrainOptions)
     known = plan is not None or "noise" in tables
     data = check_before(given, "train", "--data mnist --epsilon 3 --delta 1e-5", noise_known=known)
@@ -138,7 +153,7 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     plan = replace(plan, schema=dataset.schema)
     plan = plan if given.epsilon is None else plan.calibrate(given.epsilon)
     rate = chosen.learning_rate(given.learning_rate, setup, plan, given.scale_from)
-    start_run(given, replace(setup, learning_rate=rate, defaults=chosen.values), plan, dataset)
+    return replace(setup, learning_rate=rate, defaults=chosen.values), plan, dataset
 
 
 def _make_plan(
