@@ -34,6 +34,7 @@ def options(tmp_path):
     return common.split()
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_run_that_spends_what_one_process_spends(options, tmp_path):
     results = []
     for number in (1, 2):
@@ -57,6 +58,7 @@ def test_an_error_of_all_ranks_comes_once_with_its_status(options, tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_no_process_is_refused(options, tmp_path):
     done = privet(tmp_path, *options, "--processes", 0, "--out", "run")
     assert done.returncode == 2

@@ -12,8 +12,11 @@ _PRECISIONS = (torch.float32, torch.float64, torch.bfloat16)
 _WRAPPERS = {
     **dict.fromkeys(
         ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"),
-        "which averages gradients before they are clipped; pass the wrapped module",
+        "which averages gradients before they are clipped; pass the wrapped module, and in several processes also "
+        "world=privet.distributed.World.here()",
     ),
+    "FSDPModule": "whose parameters are shards, which Privet does not train yet; leave fully_shard out, and pass "
+    "world=privet.distributed.World.here(): every rank then holds the whole model",
     "AbstractGradSampleModule": "whose hooks compute gradients of single examples for Opacus; pass model.to_standard_module()",
 }
 
@@ -39,7 +42,7 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     for module in list_modules(model):
         for kind in type(module).__mro__:
             if kind.__name__ in _WRAPPERS:
-                raise UnsupportedModelError(f"the model is wrapped in {type(module).__name__}, {_WRAPPERS[kind.__name__]}")
+                raise UnsupportedModelError(f"the model is or contains a {type(module).__name__}, {_WRAPPERS[kind.__name__]}")
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not parameters:
         raise UnsupportedModelError("the model has no trainable parameter: none has requires_grad=True")

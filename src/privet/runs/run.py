@@ -190,13 +190,14 @@ def _train(
         scheduler=setup.build_scheduler(plan, optimizer),
         average=setup.build_average(model),
     )
-    if training.directory is None:  # a rank that takes its part in steps and queries, and writes nothing
+    if not training.world.first:  # a rank that takes its part in steps and queries, and writes nothing
         with training:
             adopt_priors(training, task, division.training)
             training.run()
             if division.held_out is not None:
                 release_estimate(training, model, task, division.held_out, setup.device)
         return None
+    assert training.directory is not None
     directory, model = training.directory, training.model if training.averaged_model is None else training.averaged_model.module
     forecast = foresee(setup, plan, dataset, model, announce)
     estimate: HeldOutEstimate | None = None

@@ -74,7 +74,7 @@ class Loop(Unique, ABC):
     ) -> None:  # fmt: skip
         """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
         world.check_complete()
-        self._world, self._owners = world, world if world.size > 1 else None
+        self.world, self._owners = world, world if world.size > 1 else None
         refuse_inference_mode()
         if not isinstance(plan, Plan):
             raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
@@ -106,12 +106,12 @@ class Loop(Unique, ABC):
         self._largest, self._loops, self._ran, self._stepping = largest, 0, False, threading.Lock()
 
     def _make_words(self, purpose: str) -> Words:
-        return self._world.make_words(purpose, self._plan.noise.make_source())
+        return self.world.make_words(purpose, self._plan.noise.make_source())
 
     def _begin(self, storage: Storage, record: RunRecorder, points: int = POINTS) -> None:
         """Take steps into a record from now on; the metrics file describes about `points` of them."""
         self.directory, self._record, self._checkpoint_every = storage.folder, record, storage.checkpoint_every
-        self._observers = Observers(self._plan, self.directory if self._world.first else None, lambda: record.saved, points)
+        self._observers = Observers(self._plan, self.directory if self.world.first else None, lambda: record.saved, points)
 
     @property
     def plan(self) -> Plan:
@@ -158,7 +158,7 @@ class Loop(Unique, ABC):
         """
         if self._ran and not self.steps_left and self._record.ledger.refusal is None:
             warnings.warn(f"all {len(self)} steps of the plan are taken, so nothing is left to do", PrivetWarning, stacklevel=2)
-        for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress and self._world.first):
+        for _ in self._observers.watch(self._take(self._state.update), callbacks, progress=progress and self.world.first):
             pass
 
     def __iter__(self) -> Iterator[Step]:
@@ -188,7 +188,7 @@ class Loop(Unique, ABC):
                         step = self._step(update)
                     except BaseException as error:
                         self._stop_reading()  # the rest of the draw must not become part of the next one
-                        self._world.report(error)
+                        self.world.report(error)
                         raise
                 self._state_if_done()  # before the last step is handed over: a caller of next() may never come back
                 if step is not None:
@@ -199,14 +199,14 @@ class Loop(Unique, ABC):
                 try:
                     if not self._loops:
                         self._stop_reading()
-                    with self._world.leaving():
+                    with self.world.leaving():
                         self._record.pause()
                 finally:
                     self._stepping.release()
 
     def _state_if_done(self, *, again: bool = True) -> None:
         """Write the statement and the progress of a run without further steps; a fork has no say in them."""
-        if self.directory is None or self.steps_left or not self._world.first or self._record.ledger.refusal is not None:
+        if self.directory is None or self.steps_left or not self.world.first or self._record.ledger.refusal is not None:
             return
         if again or not (self.directory / STATEMENT).exists():
             write_guarantee(self.directory, self.guarantee())
@@ -226,8 +226,8 @@ class Loop(Unique, ABC):
         self._check_unchanged()
         if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
             sums = self._parameters if self._selected is None else {**self._parameters, **self._selected.summed}
-            self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse) // self._world.size)
-        token = self._world.reserve(ledger)
+            self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse) // self.world.size)
+        token = self.world.reserve(ledger)
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
         subspace = self._find_subspace(rule, masks)
@@ -237,7 +237,7 @@ class Loop(Unique, ABC):
             raise
         except USER_ERRORS as error:  # it may tell of the draw
             raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
-        self._world.vote(SUM)  # what failed on one rank is not reduced
+        self.world.vote(SUM)  # what failed on one rank is not reduced
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         past, reuse = (self._past_noise, self._draws.first), self._owns_sums
@@ -284,7 +284,7 @@ class Loop(Unique, ABC):
         upcoming = ledger.next_step
         first = None if upcoming is None else self._draws.start(upcoming)
         while upcoming is not None and upcoming != first:
-            self._world.reserve(ledger)
+            self.world.reserve(ledger)
             upcoming = ledger.next_step
         return upcoming
 

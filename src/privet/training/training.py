@@ -244,10 +244,10 @@ class Training(Loop):
             BudgetExhaustedError: it is no query of the plan.
         """
         found = None
-        with self._world.together():
-            if self._world.first:  # it alone computes, pays, draws and records
+        with self.world.together():
+            if self.world.first:  # it alone computes, pays, draws and records
                 found = answer_query(self._record.ledger, name, compute, self.plan.noise.make_source())
-        return self._world.share(found)  # type: ignore[no-any-return]
+        return self.world.share(found)  # type: ignore[no-any-return]
 
     def releases(self, *, progress: bool = False, callbacks: Iterable[Callback] = ()) -> Iterator[Step]:
         """Take the remaining steps for a host that owns the loop: a step ends with its release in `.grad`, and the host updates.
@@ -315,5 +315,5 @@ class Training(Loop):
             LedgerError: the state is of another run, or newer than the ledger (which was rolled back); it does not fit the parts;
                 a step is being taken; or the training was closed.
         """
-        with self._between_steps(), self._world.together():
+        with self._between_steps(), self.world.together():
             self._record.load_state_dict(state)
