@@ -19,7 +19,7 @@ from privet.distributed.world import LEAVE, STEP, SUM
 from privet.training.record import RunRecorder
 from privet.training.state import TrainingState
 
-N, STEPS = 60, 12
+N, STEPS = 60, 40
 # Phases of a step at which a rank is killed, in their order; those of `ALONE_FIRST` are those of rank 0 only.
 PHASES = (
     "before the reservation", "before the vote on a step", "after the vote on a step", "before the sum", "after the sum",
