@@ -62,7 +62,7 @@ MOST_LOOSE_MODULES = 4
 MOST_OF_A_NAME = 2
 # Lines of Python. Raising one is a decision: say in docs/decisions/layout.md which user needs the lines.
 MOST_LINES = {
-    "privet": 48_900, "privet.gradients": 9_600, "privet.reading": 700, "privet.training": 3_000, "privet.cli": 2_800,
+    "privet": 49_800, "privet.gradients": 9_600, "privet.reading": 700, "privet.training": 3_100, "privet.cli": 2_850,
     "privet.audit": 2_900,
 }  # fmt: skip
 
