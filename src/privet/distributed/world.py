@@ -180,7 +180,7 @@ class World:
         self.vote(phase)
 
     def share(self, value: Any = None) -> Any:
-        """Return rank 0's value; nothing private may be in it."""
+        """Return rank 0's value, which travels between the ranks as their sums do."""
         if self.size == 1:
             return value
         box = [value]

@@ -117,7 +117,9 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     """
     if given.processes < 1:
         raise InvalidArgumentError("--processes", given.processes, "at least 1")
-    if given.processes > 1 and count_processes() == 1:
+    if (running := count_processes()) > 1 and given.processes not in (1, running):
+        raise InvalidArgumentError("--processes", given.processes, f"the {running} that torchrun started, or left out")
+    if given.processes > running == 1:
         raise typer.Exit(launch(given.processes, context.obj))
     with joined(given.device) as world:
         if given.resume is not None:
