@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from privet._utils.signals import hold_signals
 from privet.distributed.collectives import gather, join_shares, scatter_sums
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError
 from privet.ledger import Ledger
@@ -109,13 +110,13 @@ class World:
             raise error or self._over
         mine = torch.tensor([phase, error is not None, a, b], dtype=torch.float64, device="cpu")
         try:
-            with self._answered():
+            with hold_signals(), self._answered():  # a rank that is interrupted in between would leave the others there
                 found = gather(mine, self.size, self._votes)
+                if bool((found[:, 0] == found[0, 0]).all()) and not bool(found[:, 1].any()):
+                    return float(found[0, 2]), float(found[0, 3])
+                self._over = WorldError(self._explain(found, error))
         except WorldError as lost:
             raise (error or lost) from None
-        if bool((found[:, 0] == found[0, 0]).all()) and not bool(found[:, 1].any()):
-            return float(found[0, 2]), float(found[0, 3])
-        self._over = WorldError(self._explain(found, error))
         raise error or self._over
 
     def reserve(self, ledger: Ledger) -> Token:

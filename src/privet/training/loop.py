@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import torch
 from torch import Tensor
 
 from privet._utils.randomness import preserve_generators
+from privet._utils.signals import hold_signals
 from privet._utils.tensors import total_size
 from privet._utils.unique import Unique
 from privet.accounting.guarantee.statement import Guarantee
@@ -47,9 +47,6 @@ from privet.training.state import TrainingState, advance_parametrizations
 Batches = Iterator[tuple[PhysicalBatch, list[Group]]]
 
 _SHOW = "PRIVET_SHOW_STEP_ERRORS"
-# Those whose handlers people set: Ctrl-C, and how schedulers announce the end of a job.
-_NUMBERS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
-_held: list[tuple[int, Any]] | None = None  # signals that came while a context holds them; None outside of all contexts
 
 
 class StepError(PrivetError):
@@ -237,11 +234,13 @@ class Loop(Unique, ABC):
             raise
         except USER_ERRORS as error:  # it may tell of the draw
             raise_hidden(error, "the sum of a step could not be computed, and the step counts as spent")
-        self.world.vote(SUM)  # what failed on one rank is not reduced
         if plan.sparsification is not None and plan.sparsification.ranks:
             clipped = clipped.with_dense_noise()
         past, reuse = (self._past_noise, self._draws.first), self._owns_sums
-        noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse, owners=self._owners)
+        # A rank that is interrupted between two collectives would leave the others in one.
+        with contextlib.nullcontext() if self._owners is None else hold_signals():
+            self.world.vote(SUM)  # what failed on one rank is not reduced
+            noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse, owners=self._owners)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
         advance_parametrizations(self.model)
         rate = learning_rate(self.optimizer)
@@ -373,27 +372,3 @@ def raise_hidden(error: BaseException, what: str) -> NoReturn:
         f"{what}. Details may contain private values and are not shown; for public data, set {_SHOW}=1 in the environment to "
         "see them"
     ) from None
-
-
-@contextlib.contextmanager
-def hold_signals() -> Iterator[None]:
-    """Return a context in which interrupts and other signals wait for its end; nested uses do nothing.
-
-    A handler may raise at any line, as if the example had. At most one physical batch belongs into such a context.
-    """
-    global _held
-    if _held is not None or threading.current_thread() is not threading.main_thread():  # only the main thread runs handlers
-        yield
-        return
-    handlers = {number: handler for number in _NUMBERS if callable(handler := signal.getsignal(number))}
-    _held = held = []
-    try:
-        for number in handlers:
-            signal.signal(number, lambda *came: held.append(came))
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        _held = None
-        for number, frame in held:
-            handlers[number](number, frame)
