@@ -25,7 +25,7 @@ def launch(processes: int, arguments: Sequence[str]) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # rank 0 says what went wrong
+    logging.disable()  # rank 0 says what went wrong
     settings = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=processes, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
         run_id=os.urandom(8).hex(), max_restarts=0,

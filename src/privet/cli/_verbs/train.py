@@ -120,7 +120,7 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     if (running := count_processes()) > 1 and given.processes not in (1, running):
         raise InvalidArgumentError("--processes", given.processes, f"the {running} that torchrun started, or left out")
     if given.processes > running == 1:
-        raise typer.Exit(launch(given.processes, context.obj))
+        raise SystemExit(launch(given.processes, context.obj))
     with joined(given.device) as world:
         if given.resume is not None:
             resume_run(given, given.resume, runs.Setup, world)
