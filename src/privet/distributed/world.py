@@ -111,9 +111,9 @@ class World:
         mine = torch.tensor([phase, error is not None, a, b], dtype=torch.float64, device="cpu")
         try:
             with hold_signals(), self._answered():  # a rank that is interrupted in between would leave the others there
-                found = gather(mine, self.size, self._votes)
-                if bool((found[:, 0] == found[0, 0]).all()) and not bool(found[:, 1].any()):
-                    return float(found[0, 2]), float(found[0, 3])
+                found = gather(mine, self.size, self._votes).tolist()
+                if all(other == phase and not failed for other, failed, *_ in found):
+                    return found[0][2], found[0][3]
                 self._over = WorldError(self._explain(found, error))
         except WorldError as lost:
             raise (error or lost) from None
@@ -293,16 +293,16 @@ class World:
             self._lost, self._over = True, WorldError("another rank ended or stopped answering; steps that were begun stay spent")
             raise self._over from None
 
-    def _explain(self, found: Tensor, error: BaseException | None) -> str:
+    def _explain(self, found: Sequence[Sequence[float]], error: BaseException | None) -> str:
         """Return who has an error or is in another phase than rank 0; all ranks call this."""
         text = None if error is None else str(error) if isinstance(error, PrivetError) else type(error).__name__
         texts: list[str | None] = [None] * self.size
         with contextlib.suppress(WorldError):
             texts = self.gather(text)
-        failed = [rank for rank in range(self.size) if found[rank, 1]]
+        failed = [rank for rank, row in enumerate(found) if row[1]]
         if failed:
             return f"rank {failed[0]} failed: {(texts[failed[0]] or 'an error')[:_MOST_CHARACTERS]}"
-        asked = ", ".join(f"rank {rank} waits for {_PHASES[int(number)]}" for rank, number in enumerate(found[:, 0].tolist()))
+        asked = ", ".join(f"rank {rank} waits for {_PHASES[int(row[0])]}" for rank, row in enumerate(found))
         return f"the ranks do not run the same program: {asked}"
 
 
