@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset
 import privet
 from distributed.processes import announce, run_ranks
 from privet.distributed.world import ALONE
+from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import PrivateModule
 
 N, STEPS = 80, 12
@@ -43,7 +44,7 @@ class StopAt(pl.Callback):
         trainer.should_stop |= trainer.global_step == 7
 
 
-def fit(world, folder, source, resumes=False, callbacks=()):
+def fit(world, folder, source, resumes=False, callbacks=(), devices=None):
     """Fit, as one of the processes that torchrun has started; return the module."""
     warnings.simplefilter("ignore")
     announce(world)
@@ -55,7 +56,8 @@ def fit(world, folder, source, resumes=False, callbacks=()):
     )  # fmt: skip
     module = Classifier().set_privacy(plan, data, folder / "run")
     host = pl.Trainer(
-        max_steps=STEPS, accelerator="cpu", devices=world.size, strategy="ddp" if world.size > 1 else "auto",
+        max_steps=STEPS, accelerator="cpu", devices=devices or world.size,
+        strategy="ddp" if devices is None and world.size > 1 else "auto",
         default_root_dir=folder, logger=CSVLogger(folder), log_every_n_steps=4, callbacks=list(callbacks),
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
@@ -104,3 +106,19 @@ def test_a_checkpoint_of_two_processes_of_lightning_is_resumed_by_any_number(tmp
         resume(ALONE, tmp_path)
     else:
         run_ranks(2, resume, tmp_path)
+
+
+def fit_on_one_device(world, folder):
+    """Fit as a process that Lightning takes for the only one."""
+    with pytest.raises(InvalidArgumentError) as refused:
+        fit(world, folder / str(world.rank), "secure", devices=1)
+    (folder / f"{world.rank}.txt").write_text(str(refused.value))
+
+
+@pytest.mark.slow
+def test_a_trainer_of_one_device_is_refused_in_a_group_on_every_rank(tmp_path):
+    run_ranks(2, fit_on_one_device, tmp_path)
+    for rank in range(2):
+        text = (tmp_path / f"{rank}.txt").read_text()
+        assert "world is 'one process of 2'" in text
+        assert not (tmp_path / str(rank) / "run" / "ledger").exists()

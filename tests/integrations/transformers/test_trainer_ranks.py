@@ -1,5 +1,6 @@
 """A private trainer in two processes is that of one: parameters, checkpoints, and ε, which rank 0 alone writes."""
 
+import copy
 import json
 import warnings
 from dataclasses import replace
@@ -11,12 +12,13 @@ pytest.importorskip("accelerate")
 
 import torch
 from test_trainer_resume import STEPS, Interrupt, hosted
-from tiny_trainings import make_plan
+from tiny_trainings import Sequences, arguments, llama, make_plan, pad
 
 from distributed.processes import announce, run_ranks
 from privet import noise
 from privet.distributed.world import ALONE
-from privet.integrations.transformers.trainer import STATE
+from privet.errors import PrivetError
+from privet.integrations.transformers.trainer import STATE, PrivateTrainer
 
 ROUNDING = 1e-6  # float32 sums in another order
 
@@ -62,6 +64,7 @@ def resume(world, folder):
     keep(world, mine, folder)
 
 
+@pytest.mark.slow  # each rank imports transformers
 def test_two_processes_train_as_one_and_rank_0_writes(tmp_path):
     run_ranks(2, train, tmp_path)
     train(ALONE, tmp_path)
@@ -86,3 +89,32 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_any_number(tmp_path, size):
         run_ranks(2, resume, tmp_path)
     found = json.loads((tmp_path / f"checkpoint-{STEPS}" / "privacy.json").read_text())
     assert (found["epsilon"], found["steps"]) == (make_plan(STEPS).epsilon(), STEPS)
+
+
+def disagree(world, folder):
+    """Give rank 1 fewer examples than the plan has, and pass a host that takes itself for the only process."""
+    warnings.simplefilter("ignore")
+    announce(world)
+    found = {}
+    for name in ("data", "host"):
+        args = arguments(folder, ddp_backend="gloo")
+        if name == "host":
+            args.distributed_state = copy.copy(args.distributed_state)
+            args.distributed_state.num_processes = 1
+        data = Sequences(31 if name == "data" and world.rank == 1 else 32)
+        try:
+            PrivateTrainer(model=llama(), args=args, train_dataset=data, data_collator=pad, plan=fixed_plan())
+        except PrivetError as error:
+            found[name] = str(error)
+    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+
+
+@pytest.mark.slow
+def test_what_one_rank_refuses_ends_the_trainers_of_all_and_a_host_that_counts_one_process_is_refused(tmp_path):
+    run_ranks(2, disagree, tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first["data"].startswith("rank 1 failed: dataset is")
+    assert second["data"].startswith("dataset is")
+    for found in (first, second):
+        assert "TrainingArguments.world_size is 1; it must be the number of processes, 2" in found["host"]
+        assert "use_cpu=True" in found["host"]

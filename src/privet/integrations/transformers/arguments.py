@@ -104,6 +104,14 @@ def check_processes(accelerator: Any) -> None:
         raise InvalidArgumentError("distributed_type of accelerate", found, allowed, fix)
 
 
+def check_world(args: Any, size: int) -> None:
+    """Refuse a host that takes each of several processes for the only one: all of them would write the same files."""
+    if args.world_size != size:
+        fix = "To train on CPUs, pass use_cpu=True: without it, accelerate counts one process where there is no GPU."
+        allowed = f"the number of processes, {size}"
+        raise InvalidArgumentError(f"{type(args).__name__}.world_size", args.world_size, allowed, fix)
+
+
 def check_overrides(kind: type) -> None:
     """Refuse a subclass that overrides methods which private training does not call: they would be left out silently."""
     for each in kind.__mro__:

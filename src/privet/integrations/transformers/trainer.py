@@ -124,12 +124,14 @@ class PrivateTrainerMixin:
         self.args = copy.copy(self.args)
         self._check_arguments()
         self._world = World.here()
+        arguments.check_world(self.args, self._world.size)
         if self._world.size > 1:  # releases are alike in all processes, so nothing has to wrap the model to average gradients
             self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
         self._private.append(self.train_dataset)  # as the host has prepared it
         if self.train_dataset is not None:
             dataset, _, _ = self._private_parts()
-            check_dataset(dataset, plan.examples, plan.unit)
+            with self._world.together():
+                check_dataset(dataset, plan.examples, plan.unit)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Take the steps of the plan, in the host's loop, and return what the host does; the training loss, private, is NaN.
