@@ -159,7 +159,8 @@ class World:
             return
         try:  # each rank that is left writes to the store of the group, and looks a second later
             default = distributed.distributed_c10d._get_default_store()
-            store = distributed.distributed_c10d.PrefixStore(f"privet/{self._key.hex()[:8]}", default)
+            name = hmac.digest(self._key, b"name of the training", "sha256").hex()
+            store = distributed.distributed_c10d.PrefixStore(f"privet/{name}", default)
             store.set_timeout(timedelta(seconds=2))
             store.set(str(self.rank), "waits")
             time.sleep(_GRACE)
@@ -255,8 +256,8 @@ class World:
     def take(self, draw: Indices) -> tuple[int, Indices]:
         """Return the part of a draw whose gradients this rank sums, and the position where it starts.
 
-        Of a sharded data set, that are the examples that the rank has: all ranks draw from all examples, so the draw has the
-        law of the plan's sampling scheme, whichever it is.
+        Of a sharded data set, these are the examples that the rank has. All ranks draw from all examples, so the draw has the law
+        of the plan's sampling scheme, whichever it is.
         """
         if self.sharded:
             own = draw - self._first_example
