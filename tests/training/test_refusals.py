@@ -41,7 +41,7 @@ def test_a_parameter_of_another_kind_is_refused_before_anything_is_spent(change)
 def test_a_model_that_opacus_wrapped_is_refused_and_its_own_module_trains():
     opacus = pytest.importorskip("opacus")
     wrapped = opacus.GradSampleModule(Probe())
-    with pytest.raises(UnsupportedModelError, match=r"wrapped in GradSampleModule.*pass model\.to_standard_module"):
+    with pytest.raises(UnsupportedModelError, match=r"contains a GradSampleModule.*pass model\.to_standard_module"):
         setup(plan(), torch.randn(N, D), model=wrapped)
     training = setup(plan(), torch.randn(N, D), model=wrapped.to_standard_module())
     training.run()

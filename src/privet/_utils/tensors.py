@@ -1,4 +1,4 @@
-"""Named tensors: scaling, counting, the precision of gradients, and the kept positions of a mask."""
+"""Named tensors: scaling, counting, the precision of gradients, the kept positions of a mask; and devices that torch can use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from privet.errors import InvalidArgumentError
 
 Tensors = Mapping[str, Tensor]
 
@@ -66,3 +68,22 @@ def sketch(large: Tensor) -> Tensor:
     signs = torch.randint(2, (_ROWS, rows), generator=torch.Generator().manual_seed(0), device="cpu").mul_(2).sub_(1)
     head, tail = flat[: rows * _WIDTH], flat[rows * _WIDTH :]
     return torch.cat([(signs.to(flat) @ head.view(rows, _WIDTH)).flatten() / _ROWS**0.5, tail])
+
+
+def check_device(argument: str, name: str) -> None:
+    """Check that torch can use a device on this machine."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        usable = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        allowed = f"one of {', '.join(map(repr, usable))}, which torch can use on this machine"
+        raise InvalidArgumentError(argument, name, allowed, _why_unusable(name)) from None
+
+
+def _why_unusable(device: str) -> str:
+    """Return why torch has no CUDA device, if one was named."""
+    if not device.startswith("cuda") or torch.cuda.is_available():
+        return ""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"The installed torch {torch.__version__} is built without CUDA."
+    return "Torch finds no CUDA device; nvidia-smi shows whether the driver finds one."

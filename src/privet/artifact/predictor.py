@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from privet._utils.device import check_device
 from privet._utils.files import write_atomically, write_text
+from privet._utils.tensors import check_device
 from privet.artifact.description import GuaranteeSummary, ModelDescription
 from privet.artifact.encoding import encode_rows
 from privet.artifact.export import export_module

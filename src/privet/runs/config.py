@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import TensorDataset
 
 from privet import data, models
-from privet._utils.device import check_device
+from privet._utils.tensors import check_device
 from privet.accounting.privacy_unit import Unit, group_unit
 from privet.artifact import Architecture
 from privet.clipping import GEP, Rule

@@ -14,8 +14,8 @@ import typer
 from torch import nn
 
 from privet import cost, models
-from privet._utils.device import check_device
 from privet._utils.progress import progress_of_parts
+from privet._utils.tensors import check_device
 from privet.cli import parts
 from privet.cli.definitions import load_definitions
 from privet.cli.options import STYLES, ClippingOptions

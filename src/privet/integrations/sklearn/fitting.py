@@ -20,9 +20,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from privet import models
-from privet._utils.device import check_device
 from privet._utils.documents import DocumentError, from_json, read_text
-from privet._utils.tensors import total_size
+from privet._utils.tensors import check_device, total_size
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.guarantee.statement import Guarantee
 from privet.artifact import Architecture, GuaranteeSummary
