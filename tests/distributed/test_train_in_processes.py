@@ -6,17 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from made import SCHEMA
 
-PEOPLE = """
-[target]
-column = "bigger"
-task = "classification"
-classes = ["no", "yes"]
-
-[columns]
-left = { kind = "number", lower = -3, upper = 3 }
-right = { kind = "number", lower = -3, upper = 3 }
-"""
 ROWS = [f"{n % 7 - 3},{n % 5 - 2},{'yes' if n % 7 - 3 > n % 5 - 2 else 'no'}" for n in range(120)]
 
 
@@ -29,7 +20,7 @@ def privet(folder, *words):
 @pytest.fixture
 def options(tmp_path):
     (tmp_path / "people.csv").write_text("\n".join(["left,right,bigger", *ROWS, ""]), encoding="utf-8")
-    (tmp_path / "people.toml").write_text(PEOPLE, encoding="utf-8")
+    (tmp_path / "people.toml").write_text(SCHEMA.replace('who = "user"\n', ""), encoding="utf-8")
     common = "train --data people.csv --schema people.toml --steps 4 --delta 1e-3 --noise-multiplier 3 --quiet --json"
     return common.split()
 

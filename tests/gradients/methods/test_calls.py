@@ -174,7 +174,7 @@ def test_the_memory_behind_an_example_is_not_shown(kind):
     assert kind != "without a batching rule" or not cover(model, loss, x).looped
 
 
-@operators.custom_op("privet_tests::same", mutates_args=())
+@operators.custom_op("user_operators::same", mutates_args=())
 def same(x: torch.Tensor) -> torch.Tensor:
     """A custom operator whose batching rule mixes examples."""
     return x.clone()
@@ -185,7 +185,9 @@ same.register_vmap(lambda info, in_dims, x: (x.sum(in_dims[0], keepdim=True).exp
 
 
 @pytest.mark.parametrize(
-    "operator", [same, torch.ops.privet_tests.same, torch.ops.privet_tests.same.default], ids=["function", "packet", "overload"]
+    "operator",
+    [same, torch.ops.user_operators.same, torch.ops.user_operators.same.default],
+    ids=["function", "packet", "overload"],
 )
 def test_custom_operators_use_the_loop(operator):
     model, x = nn.Linear(3, 2), torch.randn(4, 3)

@@ -235,7 +235,7 @@ def hooked_at_its_node(m, x):
     return F.linear(x, made)
 
 
-@torch.library.custom_op("privet_tests::copied", mutates_args=())
+@torch.library.custom_op("user_operators::copied", mutates_args=())
 def copied(x: torch.Tensor) -> torch.Tensor:
     """A custom operator whose backward pass limits a gradient."""
     return x.clone()

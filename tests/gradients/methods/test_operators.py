@@ -113,7 +113,7 @@ def test_operators_whose_functions_use_none_are_computed_one_by_one():
     assert covered.looped == len(X)
 
 
-@library.custom_op("privet_tests::batched", mutates_args=())
+@library.custom_op("user_operators::batched", mutates_args=())
 def batched(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
