@@ -1,7 +1,9 @@
 """What one rank refuses or raises ends the training on all ranks, with a message that names the rank; nobody waits in vain."""
 
 import json
+import os
 import re
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch.utils.data import TensorDataset
 
 import privet
 from distributed.processes import run_ranks
-from privet.distributed.world import ALONE
+from privet.distributed.world import ALONE, World
 from privet.errors import UnsupportedModelError
 
 N, D = 60, 5
@@ -178,3 +180,27 @@ def refuse_shards(world, folder):
 
 def test_a_sharded_model_is_refused_with_the_remedy(tmp_path):
     run_ranks(2, refuse_shards, tmp_path)
+
+
+def interrupt_in_reduction(world, folder):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    plain, text = World.scatter, ""
+
+    def scatter(*arguments):
+        if world.first:
+            os.kill(os.getpid(), signal.SIGINT)
+        return plain(*arguments)
+
+    World.scatter = scatter
+    try:
+        text = train(world, Case())[0]
+    except KeyboardInterrupt:
+        text = "interrupted"
+    (folder / f"{world.rank}.txt").write_text(text)
+
+
+def test_an_interrupt_between_collectives_waits_for_their_end(tmp_path):
+    """Else the interrupted rank would vote while the others wait in the reduction, until the time-out."""
+    run_ranks(2, interrupt_in_reduction, tmp_path, timeout=20.0)
+    texts = [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)]
+    assert texts == ["interrupted", "WorldError: rank 0 failed: KeyboardInterrupt"]
