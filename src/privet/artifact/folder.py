@@ -31,10 +31,13 @@ _UNFINISHED = {
 }
 
 
-def write_weights(folder: Path, module: nn.Module) -> str:
-    """Write the weights of a network and return their SHA-256."""
-    path = folder / _WEIGHTS
-    write_atomically(path, lambda temporary: safetensors.torch.save_model(module, str(temporary), {"format": "pt"}))
+def write_weights(folder: Path, module: nn.Module, whole: Mapping[str, Tensor] | None = None) -> str:
+    """Write the weights of a network and return their SHA-256; `whole` are those of a sharded one."""
+    path, metadata = folder / _WEIGHTS, {"format": "pt"}
+    if whole is None:
+        write_atomically(path, lambda temporary: safetensors.torch.save_model(module, str(temporary), metadata))
+    else:
+        write_atomically(path, lambda temporary: safetensors.torch.save_file(dict(whole), str(temporary), metadata))
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from privet.accounting.guarantee.statement import Statement
 from privet.artifact.card import PublicMetric, format_card
@@ -21,15 +21,17 @@ from privet.training.loop import Loop
 
 def write_model(
     folder: Path, module: nn.Module, guarantee: Statement, metrics: Sequence[PublicMetric] = (), license: str | None = None,
-    **described: Any,
+    whole: Mapping[str, Tensor] | None = None, **described: Any,
 ) -> Path:  # fmt: skip
     """Write the folder of a model and return it; `described` are further arguments of `ModelDescription`.
+
+    `whole` are the weights of a sharded model.
 
     Guarantee:
         Weights aside, only public facts are written: settings, the statement, and metrics that the caller vouches for.
     """
     known: dict[str, Any] = {"guarantee": GuaranteeSummary.of(guarantee), "versions": guarantee.versions}
-    description = ModelDescription(**described, **known, weights=write_weights(folder, module))
+    description = ModelDescription(**described, **known, weights=write_weights(folder, module, whole))
     write_guarantee(folder, guarantee)
     write_folder(folder, description, format_card(description, metrics, license))
     return folder
@@ -47,7 +49,7 @@ def save(
 
     The weights are those after the last step, or their average if the training has one. A network of `privet.models` is
     described; of any other, the folder holds the weights and the name of its class, and `privet.load(folder, module)` takes a
-    network that your code builds.
+    network that your code builds. In several processes, call it in all of them: rank 0 writes.
 
     Args:
         training: a `privet.Training`, or a `privet.federated.Federated`, between two steps or after the last one.
@@ -66,6 +68,9 @@ def save(
     Guarantee:
         The statement in the folder covers the weights: it counts all steps that were paid for so far. Everything else is public.
     """
+    whole = training.collect_weights()
+    if not training.world.first:
+        return Path(folder or FOLDER)
     place = training.directory if folder is None else Path(folder).expanduser().absolute()
     if place is None:
         raise InvalidArgumentError("folder", None, "given for a training without a directory", "Name a folder for the model.")
@@ -76,8 +81,8 @@ def save(
     module = training.model if training.averaged_model is None else training.averaged_model.module
     task = Classification(tuple(map(str, classes))) if classes is not None else schema and schema.task
     return write_model(
-        place, module, training.guarantee(), license=license, architecture=_describe(training.model), task=task, schema=schema,
-        target=schema.target if schema else target,
+        place, module, training.guarantee(), license=license, whole=whole, architecture=_describe(training.model), task=task,
+        schema=schema, target=schema.target if schema else target,
     )  # fmt: skip
 
 
@@ -88,4 +93,5 @@ def _describe(module: nn.Module) -> Architecture | str:
         found = Architecture(name, shape, outputs, options)
         if not check_shapes(found.build(), module.state_dict()):
             return found
-    return type(module).__qualname__
+    kinds = [kind for kind in type(module).__mro__ if "fsdp" not in kind.__module__]
+    return next(kind.__qualname__ for kind in kinds if not kind.__qualname__.startswith("FSDP"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,16 @@ def gather(values: Tensor, size: int, group: Any) -> Tensor:
     found = values.new_empty(size * len(values))
     _all_gather(found, values, group=group)
     return found.view(size, -1)
+
+
+def sum_all(values: Tensor, group: Any) -> None:
+    """Replace a tensor by its sum over the ranks."""
+    distributed.all_reduce(values, group=group)
+
+
+def broadcast(values: Tensor, group: Any) -> None:
+    """Replace a tensor by that of the group's first rank."""
+    distributed.broadcast(values, group=group, group_src=0)
 
 
 def scatter_sums(sums: Sequence[Tensor], rank: int, size: int, group: Any) -> list[Share]:
@@ -51,6 +61,25 @@ def join_shares(sums: Sequence[Tensor], shares: Sequence[Share], size: int, grou
         for which, part in zip(members, every[: sum(lengths)].split(lengths), strict=True):
             found[which] = part
     return found
+
+
+def reduce_rows(sums: Mapping[str, Tensor], rank: int, size: int, group: Any) -> dict[str, Tensor]:
+    """Return the rows of a rank of Σ over ranks of tensors, as `torch.chunk` distributes rows: by one call for each precision."""
+    found, names = {}, list(sums)
+    for members in _by_dtype(list(sums.values())):
+        shapes = {names[which]: sums[names[which]].shape for which in members}
+        rows = {name: -(-shape[0] // size) for name, shape in shapes.items()}
+        lengths = {name: rows[name] * shape[1:].numel() for name, shape in shapes.items()}
+        whole = sums[names[members[0]]].new_zeros(size, sum(lengths.values()))
+        for name, part in zip(shapes, whole.split(list(lengths.values()), dim=1), strict=True):
+            for each, chunk in zip(part, sums[name].split(max(1, rows[name])), strict=False):
+                each[: chunk.numel()] = chunk.reshape(-1)
+        own = whole.new_empty(whole.shape[1])
+        _reduce_scatter(own, whole.view(-1), group=group)
+        for (name, shape), part in zip(shapes.items(), own.split(list(lengths.values())), strict=True):
+            mine = max(0, min(shape[0], rows[name] * (rank + 1)) - rows[name] * rank)
+            found[name] = part[: mine * shape[1:].numel()].view(mine, *shape[1:])
+    return {name: found[name] for name in names}
 
 
 def _by_dtype(sums: Sequence[Tensor]) -> list[list[int]]:

@@ -23,8 +23,8 @@ from privet.noise.shares import Share
 from privet.sampling import Indices, Words
 
 # What a rank waits for when it votes.
-_PHASES = ("the start", "the next step", "the sum", "the end of its loop", "a failure")
-START, STEP, SUM, LEAVE, FAILURE = range(len(_PHASES))
+_PHASES = ("the start", "the next step", "the whole model", "a pass", "the sum", "the end of its loop", "a failure")
+START, STEP, GATHER, PASS, SUM, LEAVE, FAILURE = range(len(_PHASES))
 _GRACE = 1.0  # seconds in which ranks that are left report that they are
 _MOST_CHARACTERS = 500
 
@@ -42,6 +42,7 @@ class World:
     Attributes:
         rank, size: number of this process, from 0, and number of all.
         sharded: whether each rank has other examples.
+        gathered: whether a model under FSDP2 is gathered whole for each step.
 
     Guarantee:
         A step is one draw, one sum, one release with one noise, and one entry of the ledger, whatever W is. All ranks draw the
@@ -52,7 +53,7 @@ class World:
     """
 
     def __init__(self) -> None:
-        self.rank, self.size, self.sharded = 0, 1, False
+        self.rank, self.size, self.sharded, self.gathered = 0, 1, False, False
         self._first_example, self._examples = 0, 0  # of a sharded data set: where this rank's part begins, and its length
         self._sums: Any = None  # group for tensors, on their devices
         self._votes: Any = None  # group for votes and text, on the CPU
@@ -61,7 +62,7 @@ class World:
         self._lost = False  # whether a rank ended or stopped answering, so that no group can be used again
 
     @classmethod
-    def here(cls, timeout: timedelta | float = 600.0, *, sharded: bool = False) -> World:
+    def here(cls, timeout: timedelta | float = 600.0, *, sharded: bool = False, gathered: bool = False) -> World:
         """Return the ranks of the initialised process group; every rank must call this. Without a group, one process.
 
         Args:
@@ -83,7 +84,7 @@ class World:
         if not distributed.is_initialized():
             fix = "Call torch.distributed.init_process_group() first."
             raise InvalidArgumentError("world", f"one of {size} processes without a group", "made in a process group", fix)
-        world.rank, world.size, world.sharded = distributed.get_rank(), size, sharded
+        world.rank, world.size, world.sharded, world.gathered = distributed.get_rank(), size, sharded, gathered
         world._sums = distributed.new_group(timeout=wait)
         world._votes = distributed.new_group(backend="gloo", timeout=wait)
         return world
@@ -99,21 +100,29 @@ class World:
     # What ranks tell each other.
 
     def vote(self, phase: int, a: float = 0.0, b: float = 0.0, error: BaseException | None = None) -> tuple[float, float]:
-        """Return rank 0's numbers, once all ranks are in the same phase and none has an error.
+        """Return rank 0's numbers, once all ranks are in the same phase and none has an error; raise as `exchange` does."""
+        return self.exchange(phase, a, b, error)[0]
+
+    def exchange(
+        self, phase: int, a: float = 0.0, b: float = 0.0, error: BaseException | None = None
+    ) -> list[tuple[float, float]]:
+        """Return the numbers of all ranks, once they are in the same phase and none has an error.
 
         Raises:
             WorldError: another rank is in another phase or has an error. The error itself on the rank that has it.
         """
         if self.size == 1:
-            return a, b
+            if error is not None:
+                raise error
+            return [(a, b)]
         if self._over is not None:
             raise error or self._over
         mine = torch.tensor([phase, error is not None, a, b], dtype=torch.float64, device="cpu")
         try:
-            with hold_signals(), self._answered():  # a rank that is interrupted in between would leave the others there
+            with hold_signals(), self.answered():  # a rank that is interrupted in between would leave the others there
                 found = gather(mine, self.size, self._votes).tolist()
                 if all(other == phase and not failed for other, failed, *_ in found):
-                    return found[0][2], found[0][3]
+                    return [(first, second) for _, _, first, second in found]
                 self._over = WorldError(self._explain(found, error))
         except WorldError as lost:
             raise (error or lost) from None
@@ -128,6 +137,11 @@ class World:
         if self.size > 1 and self.first:
             self.vote(STEP, token.step, token.multiplier)
         return token
+
+    def check_running(self) -> None:
+        """Raise the error of a training that has ended."""
+        if self._over is not None:
+            raise self._over
 
     def report(self, error: BaseException) -> None:
         """End the training on all ranks because of an error on this one; nothing if it has ended."""
@@ -186,7 +200,7 @@ class World:
         if self.size == 1:
             return value
         box = [value]
-        with self._answered():
+        with self.answered():
             distributed.broadcast_object_list(box, src=0, group=self._votes)
         return box[0]
 
@@ -194,7 +208,7 @@ class World:
         """Return the values of all ranks."""
         found: list[Any] = [value] * self.size
         if self.size > 1:
-            with self._answered():
+            with self.answered():
                 distributed.all_gather_object(found, value, group=self._votes)
         return found
 
@@ -225,7 +239,7 @@ class World:
         """Return 32 random bytes that the ranks share."""
         key = torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.uint8).clone()
         if self.size > 1:
-            with self._answered():
+            with self.answered():
                 distributed.broadcast(key, 0, group=self._votes)
         return bytes(key.tolist())
 
@@ -267,15 +281,19 @@ class World:
 
     # Sums over the ranks, of which each owns a share; see `Owners`. One process releases its sum whole.
 
-    def scatter(self, sums: Sequence[Tensor]) -> list[Share]:
-        """Return this rank's share of the sums over the ranks: one reduce-scatter for each precision."""
-        with self._answered():
-            return scatter_sums(sums, self.rank, self.size, self._sums)
+    def sizes(self, sums: Mapping[str, Tensor]) -> list[int]:
+        """Return the sizes of the sums, which every rank has whole."""
+        return list(map(len, sums.values()))
 
-    def join(self, sums: Sequence[Tensor], shares: Sequence[Share]) -> list[Tensor]:
+    def scatter(self, sums: Mapping[str, Tensor]) -> list[Share]:
+        """Return this rank's share of the sums over the ranks: one reduce-scatter for each precision."""
+        with self.answered():
+            return scatter_sums(list(sums.values()), self.rank, self.size, self._sums)
+
+    def join(self, sums: Mapping[str, Tensor], shares: Sequence[Share]) -> list[Tensor]:
         """Return whole tensors from the shares of all ranks: one all-gather for each precision."""
-        with self._answered():
-            return join_shares(sums, shares, self.size, self._sums)
+        with self.answered():
+            return join_shares(list(sums.values()), shares, self.size, self._sums)
 
     def compute_once(
         self, compute: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], sums: Mapping[str, Tensor]
@@ -286,7 +304,7 @@ class World:
         return self.share(compute(total))  # type: ignore[no-any-return]
 
     @contextlib.contextmanager
-    def _answered(self) -> Iterator[None]:
+    def answered(self) -> Iterator[None]:
         """Return a context for one collective, which ends the training if a rank does not answer."""
         try:
             yield

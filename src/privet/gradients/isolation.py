@@ -59,6 +59,7 @@ _CONSTANT = {
     type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size, weakref.ProxyType,
     types.MemberDescriptorType, types.GetSetDescriptorType, types.CodeType,
 }  # fmt: skip
+_OF_LIBRARIES = ("privet.", "torch.distributed.")  # whose objects change in a pass on purpose, such as where shards are
 _TABLES = {"_parameters", "_buffers", "_modules"}
 _first = operator.itemgetter(0)
 _version = operator.attrgetter("_version")
@@ -156,7 +157,7 @@ class Snapshot:
             self._follow(vars(value).values(), depth)
         elif parts := list_parts(value):
             self._follow(parts, depth)
-        elif not isinstance(value, types.ModuleType) and not type(value).__module__.startswith("privet."):
+        elif not isinstance(value, types.ModuleType) and not type(value).__module__.startswith(_OF_LIBRARIES):
             self._follow((type(value),), _DEPTH)
             if own := read_attributes(value):
                 self._save_container(own, depth)
@@ -206,7 +207,7 @@ class Snapshot:
         self._follow((function.__dict__, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), _DEPTH)
 
     def _save_tensor(self, x: Tensor) -> None:
-        if x.requires_grad or x.numel() > _SMALL or x.is_inference():
+        if x.requires_grad or x.numel() > _SMALL or x.is_inference() or hasattr(x, "placements"):  # the last of a shard
             self.kept.append(x)
         elif x.layout != torch.strided:
             self._saved.append(_save_sparse(x))
@@ -413,6 +414,10 @@ class Guard:
     def iter_parameters(self) -> Iterator[Tensor]:
         """Yield the parameters of all reachable modules, trained or not."""
         yield from self._current.parameters
+
+    def forget_places(self) -> None:
+        """Note that the memory of parameters has moved."""
+        self._places = None
 
     def is_protected(self, x: Tensor) -> bool:
         """Return whether a tensor shares memory with a parameter, trained or frozen, or with a tensor that is not copied."""

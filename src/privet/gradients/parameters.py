@@ -15,8 +15,6 @@ _WRAPPERS = {
         "which averages gradients before they are clipped; pass the wrapped module, and in several processes also "
         "world=privet.distributed.World.here()",
     ),
-    "FSDPModule": "whose parameters are shards, which Privet does not train yet; leave fully_shard out, and pass "
-    "world=privet.distributed.World.here(): every rank then holds the whole model",
     "AbstractGradSampleModule": "whose hooks compute gradients of single examples for Opacus; pass model.to_standard_module()",
 }
 
@@ -32,8 +30,8 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
     return found
 
 
-def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return name → parameter for all parameters with `requires_grad`, shared ones once.
+def trainable(model: nn.Module, *, sharded: bool = False) -> dict[str, nn.Parameter]:
+    """Return name → parameter for all parameters with `requires_grad`, shared ones once; `sharded` ones (FSDP2) if asked for.
 
     Raises:
         UnsupportedModelError: there are none; one has no values or a precision that cannot be trained (float16, complex); or the
@@ -55,6 +53,11 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
             raise UnsupportedModelError(
                 f"parameter {name} is on the meta device, without values: accelerate offloads it, or it was never loaded; load "
                 "the model to the device that trains it"
+            )
+        if hasattr(parameter, "placements") and not sharded:
+            raise UnsupportedModelError(
+                f"parameter {name} is a shard, and its values are on several ranks; train the model by privet.Training(..., "
+                "world=privet.distributed.World.here()), and compute per-example gradients of the model before fully_shard"
             )
         if parameter.dtype not in _PRECISIONS:
             fix = "train its real and imaginary parts, and join them" if parameter.is_complex() else "call model.float()"

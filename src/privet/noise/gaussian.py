@@ -108,15 +108,15 @@ def release(
     scales = [clipped.noise_scales.get(name, 1.0) for name in clipped.tensors]
     kept = {name: places(mask) for name, mask in (clipped.support or {}).items()}
     flat = {name: (each.values() if each.is_sparse else each).reshape(-1) for name, each in clipped.tensors.items()}
-    sums = [each.index_select(0, kept[name]) if name in kept else each for name, each in flat.items()]
-    own, tensors = sums, list(range(len(sums)))  # the parts that get noise here, and the index of the tensor of each
+    sums = {name: each.index_select(0, kept[name]) if name in kept else each for name, each in flat.items()}
+    own, tensors = list(sums.values()), list(range(len(sums)))  # parts that get noise here, and the index of the tensor of each
     if owners is not None:
         shares = owners.scatter(sums)
         own, tensors = [part for _, _, part in shares], [which for which, _, _ in shares]
     if multiplier == 0.0:
-        unnoised = _scatter(clipped, kept, sums if owners is None else owners.join(sums, shares))
+        unnoised = _scatter(clipped, kept, sums.values() if owners is None else owners.join(sums, shares))
         return NoisedSum(unnoised, clipped.sensitivity, 0.0, clipped.noise_scales, clipped.support) * factor
-    sizes = [len(total) for total in sums]
+    sizes = list(map(len, own)) if owners is None else owners.sizes(sums)
     log2 = CELLS_LOG2 if past is None else past.log2
     grids = [2.0 ** (math.floor(math.log2(multiplier * clipped.sensitivity * scale)) - log2) for scale in scales]
     rounding = math.sqrt(sum([size * (grid / scale) ** 2 for size, grid, scale in zip(sizes, grids, scales, strict=True)]))

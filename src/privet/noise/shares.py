@@ -16,11 +16,14 @@ Share = tuple[int, int, Tensor]
 class Owners(Protocol):
     """Several processes, each with a part of a sum."""
 
-    def scatter(self, sums: Sequence[Tensor]) -> list[Share]:
+    def sizes(self, sums: Mapping[str, Tensor]) -> list[int]:
+        """Return the sizes of the whole tensors, of which `sums` may be parts."""
+
+    def scatter(self, sums: Mapping[str, Tensor]) -> list[Share]:
         """Return the coordinates that this process owns, of the sums of flat tensors over all processes."""
 
-    def join(self, sums: Sequence[Tensor], shares: Sequence[Share]) -> list[Tensor]:
-        """Return whole flat tensors, shaped like the sums, from the shares of all processes."""
+    def join(self, sums: Mapping[str, Tensor], shares: Sequence[Share]) -> list[Tensor]:
+        """Return flat tensors, shaped like the sums, from the shares of all processes."""
 
     def compute_once(
         self, compute: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], sums: Mapping[str, Tensor]

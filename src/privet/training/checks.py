@@ -16,6 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
 from privet._utils.tensors import gradient_dtype
+from privet.clipping import GEP, Projected
 from privet.errors import InvalidArgumentError, UnsupportedModelError, choice, count, real
 from privet.gradients import METHODS
 from privet.gradients.parameters import list_modules
@@ -128,6 +129,20 @@ def _is_public(value: Any, known: Iterable[Tensor | float]) -> bool:
     return isinstance(value, Tensor) and any(
         torch.equal(value, one.to(value)) if isinstance(one, Tensor) else bool((value == one).all()) for one in known
     )
+
+
+def check_sharded(plan: Plan, average: AveragedModel | None, *, rows: bool) -> None:
+    """Refuse what needs whole parameters or gradients in every process, which a rank of a sharded model has not."""
+    needs = {
+        f"clipping.{type(plan.clipping).__name__}": isinstance(plan.clipping, GEP | Projected),
+        f"sparsification.{type(plan.sparsification).__name__}": plan.sparsification is not None,
+        f"momentum.{type(plan.momentum).__name__}": plan.momentum is not None,
+        "embeddings=": rows,
+        "average=": average is not None,
+    }
+    if names := [name for name, needed in needs.items() if needed]:
+        fix = "Leave it out, or leave fully_shard out: every rank then holds the whole model."
+        raise InvalidArgumentError("model", f"sharded (FSDP2), with {names[0]}", f"whole with {names[0]}", fix)
 
 
 def check_scheduler(scheduler: LRScheduler, optimizer: torch.optim.Optimizer, steps: int, *, fresh: bool) -> None:

@@ -22,6 +22,8 @@ from privet.accounting.queries import DEFAULT_ACCOUNTANT
 from privet.clipping import Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import check_rule
+from privet.distributed.sharded import ShardedModel
+from privet.distributed.sharded_state import to_whole
 from privet.distributed.world import ALONE, SUM, World
 from privet.errors import USER_ERRORS, InvalidArgumentError, LedgerError, PrivetError, PrivetWarning, raise_interrupt
 from privet.gradients.engine import Clipper, Engine, RunningSum
@@ -30,6 +32,7 @@ from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
 from privet.noise import release
+from privet.noise.shares import Owners
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, check_map_style, move_groups
 from privet.reading.rows import ExampleReader
@@ -71,7 +74,7 @@ class Loop(Unique, ABC):
     ) -> None:  # fmt: skip
         """Check everything that is public, and make what the steps need; a `fresh` run's parts must hold no earlier state."""
         world.check_complete()
-        self.world, self._owners = world, world if world.size > 1 else None
+        self.world = world
         refuse_inference_mode()
         if not isinstance(plan, Plan):
             raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
@@ -81,19 +84,26 @@ class Loop(Unique, ABC):
         checks.check_arguments(plan, parts.dataset, entries, physical_batch_size, method, reading)
         largest = checks.choose_physical_batch_size(plan) if physical_batch_size is None else physical_batch_size
         self._plan, self.model, self.optimizer, self.averaged_model = plan, parts.model, parts.optimizer, parts.average
-        self._parameters = trainable(parts.model)
+        self._parameters = trainable(parts.model, sharded=True)
         self._kinds = checks.note_kinds(self._parameters)
         check_rule(plan.clipping, tuple(self._parameters))  # also refuses groups that do not fit the model
         checks.check_optimizer(parts.optimizer, self._parameters, fresh=fresh)
         checks.check_plan_suits(parts.optimizer, plan, self._parameters)
         self._members = list(map(id, checks.members(parts.optimizer)))
         self._selected = SelectedRows.of(plan.embeddings, self._parameters)
+        self._shards = ShardedModel.of(parts.model, world)
+        if self._shards is not None:
+            checks.check_sharded(plan, parts.average, rows=self._selected is not None)
+        self._whole: Mapping[str, Tensor] = self._parameters if self._shards is None else self._shards.whole
+        self._owners: Owners | None = self._shards or (world if world.size > 1 else None)
         self._rows = ExampleReader(parts.dataset, parts.collate)
         if parts.scheduler is not None:
             checks.check_scheduler(parts.scheduler, parts.optimizer, plan.total_steps, fresh=fresh)
         if parts.average is not None:
             checks.check_average(parts.average, parts.model, fresh=fresh)
-        self._state = TrainingState(plan, parts.model, self._parameters, parts.optimizer, parts.scheduler, parts.average)
+        self._state = TrainingState(
+            plan, parts.model, self._parameters, parts.optimizer, parts.scheduler, parts.average, self._shards
+        )
         # Sampling and noise do not depend on the random numbers that user code draws. Ranks draw alike what they have in common,
         # whenever each of them draws it; noise and the model's random numbers are each rank's own.
         self._noise, self._seeds = plan.noise.make_source(), plan.noise.make_source()
@@ -240,8 +250,10 @@ class Loop(Unique, ABC):
         # A rank that is interrupted between two collectives would leave the others in one.
         with contextlib.nullcontext() if self._owners is None else hold_signals():
             self.world.vote(SUM)  # what failed on one rank is not reduced
+            clipped = self._reduce(clipped)
             noised = release(clipped, token, self._noise, self._state.divisor, *past, reuse=reuse, owners=self._owners)
         released = noised.tensors if subspace is None else subspace.join(noised.tensors)
+        released = released if self._shards is None else self._shards.to_gradients(released)
         advance_parametrizations(self.model)
         rate = learning_rate(self.optimizer)
         self._state.put(released)  # into .grad
@@ -259,6 +271,10 @@ class Loop(Unique, ABC):
     @abstractmethod
     def _sum(self, batches: Batches, rule: Rule, masks: Masks | None, subspace: Subspace | None) -> ClippedSum:
         """Return the clipped sum over one whole draw, given as physical batches, each with the groups of its examples."""
+
+    def _reduce(self, clipped: ClippedSum) -> ClippedSum:
+        """Return what the owners of coordinates share: the sum itself, or this rank's shards of it."""
+        return clipped
 
     def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
         """Return the subspace of a step, for `clipping.GEP`; None for other rules."""
@@ -322,6 +338,10 @@ class Loop(Unique, ABC):
         """
         with self._between_steps():
             self._record.save()
+
+    def collect_weights(self) -> Mapping[str, Tensor] | None:
+        """Return the whole weights of a sharded model, on rank 0; all ranks call this. None if the model is not sharded."""
+        return None if self._shards is None else to_whole(dict(self.model.state_dict()), keep=self.world.first)
 
     def close(self) -> None:
         """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""

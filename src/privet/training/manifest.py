@@ -13,7 +13,7 @@ import json
 import math
 import secrets
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from privet._utils.documents import DocumentError, from_json, read_text
 from privet.collate import Collate
@@ -305,11 +306,29 @@ def frozen_digest(module: nn.Module) -> str | None:
     for name, parameter in named.items():
         shape = "nested" if parameter.is_nested else tuple(parameter.shape)  # torch cannot tell that of a nested one
         found.update(f"{name} {parameter.dtype} {shape};".encode())
-        if type(parameter) is nn.Parameter and shape != "nested" and parameter.layout is torch.strided:
-            flat = parameter.detach().reshape(-1)
-            chosen = _spread(len(flat), share // parameter.element_size())
-            found.update(_bytes_of(flat if chosen is None else flat[torch.from_numpy(chosen).to(flat.device)]))
+        if shape != "nested" and parameter.layout is torch.strided and (type(parameter) is nn.Parameter or _is_shard(parameter)):
+            found.update(_bytes_of(_choose_numbers(parameter, share // parameter.element_size())))
     return found.hexdigest()
+
+
+def _choose_numbers(parameter: Tensor, most: int) -> Tensor:
+    """Return numbers of a parameter; of a shard (FSDP2), all ranks ask for them the first time, and after a change."""
+    version, found = _CHOSEN.get(parameter, (-1, None))
+    if found is None or version != parameter._version:
+        whole: Any = parameter
+        flat = (whole.full_tensor() if _is_shard(parameter) else whole).detach().reshape(-1)
+        chosen = _spread(len(flat), most)
+        found = flat if chosen is None else flat[torch.from_numpy(chosen).to(flat.device)]
+        if _is_shard(parameter):
+            _CHOSEN[parameter] = parameter._version, found
+    return found
+
+
+_CHOSEN: MutableMapping[Tensor, tuple[int, Tensor]] = WeakTensorKeyDictionary()
+
+
+def _is_shard(parameter: Tensor) -> bool:
+    return hasattr(parameter, "placements")
 
 
 def digest_data(key: bytes, dataset: Any) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,6 @@ from privet.plan import Plan
 from privet.reading.batches import BatchDataset, Group, group_examples
 from privet.reading.rows import ExampleReader
 from privet.reading.transfer import find_unsendable
-from privet.training.checks import note_modules
 
 _FEW = 3
 _BATCHED = (Tensor, np.ndarray, np.generic, int, float, str, bytes)
@@ -71,7 +70,6 @@ class Preflight:
     _inputs: list[list[Examples]] | None = field(default=None, init=False)
     _made: bool = field(default=False, init=False)  # whether the inputs were collated from made-up items
     _joined: list[tuple[list[Any], Any]] = field(default_factory=list, init=False)  # batches of one, and the joined one
-    seen: Hashable = field(default=None, init=False)  # modules, hooks, buffers and flags of the model
 
     def check(self) -> str:
         """Return the method to use; refuse a model or loss that cannot be trained, and examples that workers cannot send."""
@@ -93,8 +91,15 @@ class Preflight:
         if len(self._inputs[0]) > 1 and not isinstance(self.rows.collate, Padded):
             why = "their shapes or types differ (pad them, say by collate=privet.collate.Padded(multiple=16))"
             warn_of_groups(len(self._inputs[0]), sum(each.count for each in self._inputs[0]), why)
-        self.seen = note_modules(self.model)
         return chosen
+
+    def list_public(self) -> list[Examples]:
+        """Return a few public examples for each of several inputs, on the first of which the program may not run."""
+        inputs = self._inputs or []
+        if self._made or self.probe_batch is not None:
+            return [groups[0].select(slice(_FEW)) for groups in inputs]
+        kept = common_objects(inputs[0])
+        return [make_synthetic(inputs[0][0], _FEW, kind=kind, kept=kept) for kind in range(len(KINDS))]
 
     def _find(self) -> list[list[Examples]]:
         """Return one or more inputs to check with: groups of examples with the structure, shapes and types of the data."""

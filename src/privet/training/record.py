@@ -31,6 +31,7 @@ class RunRecorder(Unique):
         ledger, budget: ledger of the run, and the budget that pays for it, or None.
         completed: number of steps whose release is in the state.
         saved: number of checkpoints that this session has written.
+        saves: whether rank 0 writes checkpoints.
     """
 
     no_copy = "The same steps would be taken twice, and the ledger would count them once. Use Training.resume."
@@ -41,7 +42,7 @@ class RunRecorder(Unique):
     ) -> None:  # fmt: skip
         self._plan, self._total, self._directory, self._state = plan, plan.total_steps, directory, state
         self.ledger, self.budget, self.completed, self.saved = ledger, budget, 0, 0
-        self._restored = restore
+        self._restored, self.saves = restore, directory is not None
         if directory is not None:
             completed = checkpoint.load(directory, state.parts if restore else None, ledger, state.device)
             if completed is None and restore:
@@ -115,15 +116,23 @@ class RunRecorder(Unique):
         remarks = () if self.budget is None else (self.budget.remark(self.ledger.run),)
         return replace(found, notes=(*found.notes, *remarks), purpose=self.ledger.facts.get("purpose", ""))
 
+    def follow(self, completed: int, *, saves: bool) -> None:
+        """Begin where rank 0 stands, of whose record this is a copy that writes nothing."""
+        self.completed, self._saved_after, self.saves = completed, completed, saves
+
     def save(self) -> None:
         """Write a checkpoint; refuse if the run was closed, so that another process may have resumed it."""
-        if self._directory is None:
+        if not self.saves:
             return
-        if not self.ledger.held:
+        if self._directory is not None and not self.ledger.held:
             raise LedgerError(f"the run in {self._directory} was closed; resume it to continue")
+        if not self._state.collect(self.completed):
+            return
+        self._saved_after = self.completed
+        if self._directory is None:  # rank 0 writes
+            return
         checkpoint.save(self._directory, self.completed, self._state.parts, self.ledger)
         self.saved += 1
-        self._saved_after = self.completed
         self.write_status()
 
     def save_if_due(self, every: int) -> None:
@@ -175,7 +184,7 @@ class RunRecorder(Unique):
         if sys.is_finalizing():  # nothing can be imported now; the run resumes as after a crash
             return
         self.ledger.give_back()
-        if self.ledger.held:
+        if self.ledger.held or (self._directory is None and self.ledger.refusal is None):
             self.save()
 
     def close(self) -> None:

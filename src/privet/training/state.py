@@ -18,6 +18,9 @@ from torch.utils import _pytree as pytree
 from privet._utils.registry import decode, encode
 from privet._utils.tensors import gradient_dtype
 from privet.clipping.base import Rule
+from privet.distributed.sharded import ShardedModel
+from privet.distributed.sharded_state import ShardedState
+from privet.distributed.world import WorldError
 from privet.errors import InvalidArgumentError, UnsupportedModelError
 from privet.gradients.parameters import list_modules
 from privet.momentum import Momentum
@@ -278,6 +281,7 @@ class TrainingState:
         optimizer: torch.optim.Optimizer,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None,
         average: AveragedModel | None,
+        shards: ShardedModel | None = None,
     ) -> None:
         self.model, self._parameters = model, parameters
         self.device = next(iter(parameters.values())).device
@@ -304,7 +308,33 @@ class TrainingState:
             "momentum": None if momentum is None else self.iterates,
         }
         self.parts: dict[str, Stateful] = {name: part for name, part in found.items() if part is not None}
+        self._sharded: list[ShardedState] = []
+        if shards is not None:
+            for name, optimizers in (("model", []), ("optimizer", wrapped(optimizer))):
+                self._sharded.append(ShardedState(self.parts[name], shards, optimizers))
+                self.parts[name] = self._sharded[-1]
         self._own = {name: part for name, part in self.parts.items() if name not in _OF_THE_HOST}
+
+    def collect(self, completed: int = 0) -> bool:
+        """Collect what is sharded on rank 0, and return True; False if ranks are lost or at different steps. All call this."""
+        try:
+            for part in self._sharded[:1]:
+                part.check_step(completed)
+            for part in self._sharded:
+                part.collect()
+        except WorldError:
+            return False
+        return True
+
+    def tell(self) -> dict[str, Any]:
+        """Return what other ranks take over from this one."""
+        told = {name: part.tell() if isinstance(part, ShardedState) else part.state_dict() for name, part in self.parts.items()}
+        return copied(told, "cpu")
+
+    def take_over(self, told: Mapping[str, Any]) -> None:
+        """Take over the state that another rank told."""
+        for name, part in self.parts.items():
+            (part.take_over if isinstance(part, ShardedState) else part.load_state_dict)(told[name])
 
     def check_fresh(self) -> None:
         """Refuse an optimizer, scheduler or average with earlier state at the start of a run."""

@@ -14,7 +14,7 @@ from privet.errors import InvalidArgumentError
 from privet.plan import Plan
 from privet.training.manifest import Parts, describe, fingerprint
 from privet.training.record import RunRecorder
-from privet.training.state import TrainingState, copied
+from privet.training.state import TrainingState
 
 
 @contextlib.contextmanager
@@ -46,21 +46,21 @@ def record_together(
             fix = f"These differ: {', '.join(different[:5])}. Run the same program with the same data and seeds on all ranks."
             raise InvalidArgumentError("world", f"rank {rank} with other parts than rank 0", "ranks with equal parts", fix)
     record = None
+    state.collect()
     with world.together():
         if world.first:
             record = begin(state, parts)
     told = None
     if record is not None:
-        ledger, values = record.ledger, {name: copied(part.state_dict(), "cpu") for name, part in state.parts.items()}
-        told = ledger.run, dict(ledger.facts), ledger.spent, record.completed, values
-    run, facts, spent, completed, values = world.share(told)
+        ledger, saves = record.ledger, record.saves
+        told = ledger.run, dict(ledger.facts), ledger.spent, record.completed, saves, state.tell()
+    run, facts, spent, completed, saves, values = world.share(told)
     if record is None:
-        for name, part in state.parts.items():
-            part.load_state_dict(values[name])
+        state.take_over(values)
         record = RunRecorder(
             plan, None, FollowingLedger(world, run, facts, spent, plan.total_steps), None, state, restore=restore
         )
-        record.completed = completed
+        record.follow(completed, saves=saves)
     return record
 
 

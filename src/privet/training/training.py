@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from privet.accounting.guarantee.statement import Guarantee
 from privet.clipping import Projected, Rule
 from privet.clipping.clipped_sum import ClippedSum
 from privet.collate import Collate
+from privet.distributed.sharded_sums import ShardedSums
 from privet.distributed.world import ALONE, World
 from privet.gradients.core.losses import LossFunction
 from privet.gradients.core.randomness import make_seed_source
@@ -179,9 +181,10 @@ class Training(Loop):
         if reading.probe:
             public = reading.probe_batch, reading.spec, reading.workers
             self._preflight = Preflight(plan, parts.model, parts.loss_fn, self._rows, method, self._largest, *public)
-            method = self._preflight.check()
         seeds = make_seed_source(self._seeds.words)
-        self._engine = Engine(parts.model, parts.loss_fn, self._parameters, method, seeds=seeds, skip_errors=True)
+        with nullcontext() if self._shards is None else self._shards.gathered():
+            self._engine = Engine(parts.model, parts.loss_fn, self._whole, method, seeds=seeds, skip_errors=True)
+        self._check_model()
         held = (value for module in parts.model.modules() for value in vars(module).values())
         self._generators = find_generators(parts.loss_fn, *(value for value in held if not isinstance(value, dict | int | str)))
         self._clipper: Clipper
@@ -190,10 +193,21 @@ class Training(Loop):
         self._directions = self._make_words("directions")
         self._anchors = Anchors.of(plan.clipping, parts, self._parameters, self._largest, self._make_words("anchors"))
 
+    def _check_model(self) -> None:
+        """Check the model as it is now on public input, and choose how its gradients are computed and summed."""
+        preflight, shards = self._preflight, self._shards
+        if preflight is not None:
+            with nullcontext() if shards is None else shards.gathered():
+                self._engine.method = preflight.check()
+        self._sums = None
+        if shards is not None:
+            self._sums = ShardedSums.of(shards, self._engine, [] if preflight is None else preflight.list_public())
+        self._seen = note_modules(self.model)
+
     def _check_unchanged(self) -> None:
         super()._check_unchanged()
-        if self._preflight is not None and self._preflight.seen != note_modules(self.model):
-            self._engine.method = self._preflight.check()
+        if self._preflight is not None and self._seen != note_modules(self.model):
+            self._check_model()
             self._user_code |= not is_own_code(self.model, self._preflight.loss_fn)
 
     def _find_subspace(self, rule: Rule, masks: Masks | None) -> Subspace | None:
@@ -204,13 +218,20 @@ class Training(Loop):
         directions = Directions(self._directions(4)) if isinstance(rule, Projected) else None
         given = (rule, masks, directions, subspace)
         if not all(map(operator.is_, given, self._given)):
-            self._given, self._clipper = given, Clipper.of(self._parameters, *given, self._selected)
-        arguments = self._engine, batches, self._clipper, self._state.iterates.past(), self._averages
+            self._given, self._clipper = given, Clipper.of(self._whole, *given, self._selected)
+        arguments = self._engine, batches, self._clipper
+        if self._sums is None:
+            sum_draw = partial(sum_gradients, *arguments, self._state.iterates.past(), self._averages)
+        else:
+            sum_draw = partial(self._sums.sum, sum_gradients, *arguments)
         if not self._generators:
-            return sum_gradients(*arguments)
+            return sum_draw()
         with preserve_held(self._generators):  # such as `self.rng = default_rng(0)`, whose numbers would be public
             seed_held(self._generators, int(self._seeds.words(1)[0]))
-            return sum_gradients(*arguments)
+            return sum_draw()
+
+    def _reduce(self, clipped: ClippedSum) -> ClippedSum:
+        return clipped if self._sums is None else self._sums.reduce(clipped)
 
     @property
     def method(self) -> str:

@@ -61,11 +61,17 @@ class Recorder:
         foreign: tensors that require a gradient and are not followed parameters.
         twice: whether the program takes gradients itself, so that what it computes is differentiated twice. Parameters are then
             copied for each example, and torch's own functions compute with them.
+        frees_parameters: whether parameters have values only while their module runs.
+        reread: names of parameters whose values the sum needs, because tensors derived from them are differentiated then.
     """
 
-    def __init__(self, examples: int, parameters: Mapping[str, Tensor], draws: Draws, *, twice: bool = False) -> None:
+    def __init__(
+        self, examples: int, parameters: Mapping[str, Tensor], draws: Draws, *, twice: bool = False,
+        frees_parameters: bool = False,
+    ) -> None:  # fmt: skip
         self.examples, self.parameters, self.draws = examples, parameters, draws
-        self.twice = twice
+        self.twice, self.frees_parameters = twice, frees_parameters
+        self.reread: set[str] = set()
         self._copies: dict[int, tuple[Tensor, Tensor]] = {}
         self._began = begin_graph()
         self.token: Any = None
@@ -116,6 +122,7 @@ class Recorder:
     def derive(self, tensor: Tensor, sources: Sequence[str]) -> None:
         """Follow a tensor computed from the named parameters; its leaf keeps it alive, so that its id is not reused."""
         derivations = {name: Derivation(tensor, self.parameters[name]) for name in sources}
+        self.reread.update(name for name, each in derivations.items() if each.span is None)
         same = next((leaf for leaf in self.leaves.values() if _is_same_view(leaf, derivations)), None)
         self.leaves[id(tensor)] = (
             Leaf(tensor, derivations) if same is None else Leaf(tensor, same.derivations, gradients=same.gradients)

@@ -18,6 +18,7 @@ from privet.gradients.core.batching import (
     is_differentiable,
     is_leaf,
     is_wrapped,
+    list_leaves,
 )
 from privet.gradients.core.consensus import agree_on_kinds
 from privet.gradients.core.examples import is_stackable
@@ -49,12 +50,12 @@ class ExampleCalls(SharedCalls):
 
     def __init__(self, guard: Guard, recorder: Recorder, draws: Draws, *, batched_from_the_start: bool) -> None:
         super().__init__(guard, Draw(draws, recorder.token), recorder.examples)
-        self._recorder, self._fresh = recorder, batched_from_the_start
+        self.recorder, self._fresh = recorder, batched_from_the_start
 
     @contextlib.contextmanager
     def for_token(self, token: Tensor) -> Iterator[None]:
         """Return a context that intercepts calls inside a vmap that was entered again."""
-        before, self._draw = self._draw, Draw(self._recorder.draws, token)
+        before, self._draw = self._draw, Draw(self.recorder.draws, token)
         try:
             with self:
                 yield
@@ -68,7 +69,7 @@ class ExampleCalls(SharedCalls):
 
     def call_function(self, function: Any, arguments: Sequence[Any]) -> Any:
         """Call an autograd function of the user's."""
-        return call_function(self._isolate_again, self._recorder, function, arguments)
+        return call_function(self._isolate_again, self.recorder, function, arguments)
 
     def call_class(self, kind: Any, func: Any, types: Any, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function by its rule; a class of another library would compute on several examples unseen."""
@@ -78,15 +79,19 @@ class ExampleCalls(SharedCalls):
 
     def prepare_arguments(self, arguments: Any) -> Any:
         """Return the arguments of a function that draws random numbers, with per-example copies of parameters."""
+        if self.recorder.frees_parameters:
+            _refuse_freed(arguments)
         return pytree.tree_map(lambda x: self._copy_parameter(x) if _requires_grad(x) else x, arguments, is_leaf=is_leaf)
 
     def call(self, func: Any, name: str, args: Any, options: Any, written: Sequence[Tensor]) -> Any:
         """Call a function: by its rule, or by vmap's batching rule with per-example copies of parameters."""
         if name == "requires_grad_" and is_batched(args[0]):  # as hosts ask of inputs of checkpointed parts; torch refuses it
-            if self._recorder.twice and not is_differentiable(args[0]):
-                self._recorder.ask_gradient(args[0])
+            if self.recorder.twice and not is_differentiable(args[0]):
+                self.recorder.ask_gradient(args[0])
             return args[0]
-        recorder = self._recorder
+        recorder = self.recorder
+        if recorder.frees_parameters:
+            _refuse_freed((args, options))
         if name in EXPOSING and args and is_wrapped(args[0]):
             return self.copy_or_refuse(name, args)
         if name in HOOKS:
@@ -155,7 +160,7 @@ class ExampleCalls(SharedCalls):
         found = func(*args, **options)
         if not self._fresh or name not in _FACTORIES or not isinstance(found, Tensor) or found.requires_grad:
             return found
-        recorder = self._recorder
+        recorder = self.recorder
         return recorder.run_on_physical_batch(lambda token: found.expand(len(token), *found.shape).clone(), recorder.token)
 
     def _differentiate(
@@ -165,11 +170,11 @@ class ExampleCalls(SharedCalls):
         ends, starts, weights = ([x] if isinstance(x, Tensor) else list(x or []) for x in (outputs, inputs, grad_outputs))
         if any(options.values()):
             raise UntraceableError(f"gradients are taken with options such as {', '.join(options)}")
-        return self._recorder.differentiate(ends, starts, weights or [None] * len(ends), create_graph=create_graph)
+        return self.recorder.differentiate(ends, starts, weights or [None] * len(ends), create_graph=create_graph)
 
     def _copy_parameter(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled() and self._recorder.follow(x):
-            return self._recorder.per_example_copy(x)
+        if torch.is_grad_enabled() and self.recorder.follow(x):
+            return self.recorder.per_example_copy(x)
         return x.detach()
 
     def _one_by_one(self, func: Any, args: Any, options: Any) -> Any:
@@ -182,7 +187,7 @@ class ExampleCalls(SharedCalls):
 
         def below(*physical: Tensor) -> tuple[Tensor, ...]:
             results, state = [], torch.get_rng_state()
-            for position in range(self._recorder.examples):
+            for position in range(self.recorder.examples):
                 rows = [tensor[position].clone() for tensor in physical]
                 for place, row in zip(where, rows, strict=True):
                     leaves[place] = row
@@ -197,7 +202,7 @@ class ExampleCalls(SharedCalls):
             trees.append(results[0][1])
             return tuple(torch.stack(column) for column in zip(*(found for found, _ in results), strict=True))
 
-        made = self._recorder.run_on_physical_batch(below, *(leaves[place] for place in where))
+        made = self.recorder.run_on_physical_batch(below, *(leaves[place] for place in where))
         return pytree.tree_unflatten(list(made), trees[0])
 
 
@@ -205,6 +210,13 @@ def _shares_memory(result: Tensor, leaves: Sequence[Any]) -> bool:
     """Return whether a result is a view of an argument: what is written to it would be written in vain."""
     strided = (x for x in leaves if isinstance(x, Tensor) and x.layout is torch.strided)
     return bool(result.numel()) and any(x.untyped_storage().data_ptr() == result.untyped_storage().data_ptr() for x in strided)
+
+
+def _refuse_freed(arguments: Any) -> None:
+    """Refuse to read a parameter outside its module, which alone has its values: the memory of others is freed."""
+    for x in list_leaves(arguments):
+        if isinstance(x, torch.nn.Parameter) and x.numel() and not x.untyped_storage().size():
+            raise UntraceableError("a parameter is read outside its module")
 
 
 def _requires_grad(x: object) -> bool:

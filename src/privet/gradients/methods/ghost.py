@@ -44,6 +44,7 @@ class Program:
             created per example.
         takes_gradients: whether it takes gradients itself, as for a penalty on the norm of an input's gradient.
         low_precision: whether the last pass computed in less than float32.
+        frees_parameters: whether parameters have values only while their module runs, as a shard's do.
         foreign: weak references to tensors that required a gradient in the last pass and are not parameters.
         reached: to those that a gradient reached in the last loss that the loop computed, which were not detached.
     """
@@ -55,6 +56,7 @@ class Program:
     has_reentrant_checkpoints: bool = False
     low_precision: bool = False
     takes_gradients: bool = False
+    frees_parameters: bool = False
     foreign: list[weakref.ref[Tensor]] = field(default_factory=list)
     reached: list[weakref.ref[Tensor]] = field(default_factory=list)
 
@@ -122,7 +124,9 @@ def record(program: Program, examples: Examples, draws: Draws, *, batched_from_t
         UntraceableError: a parameter is used in a way that no rule supports, or a global generator was drawn from.
         Exception: whatever user code, or torch inside vmap, raises.
     """
-    recorder = Recorder(examples.count, program.parameters, draws, twice=program.takes_gradients)
+    recorder = Recorder(
+        examples.count, program.parameters, draws, twice=program.takes_gradients, frees_parameters=program.frees_parameters
+    )
     watch = GeneratorWatch()
     try:
         with torch.enable_grad(), force_eager(), forbid_user_code_on_physical_batch():

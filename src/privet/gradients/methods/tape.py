@@ -113,8 +113,24 @@ def precise_norms(tape: Tape, groups: Groups) -> Tensor:
     return norms
 
 
-def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
-    """Return name → Σᵢ wᵢ·gᵢ and the rule's statistics, and the norms of clipping, (G, B) float64; the tape is consumed.
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights by which the gradients of a tape's examples are summed, (G, B); those at `odd` are summed apart, in float64."""
+
+    values: Tensor
+    odd: Tensor | None = None  # positions; None if float32 is sufficient for all
+    finite: Tensor | None = None  # of these, whether the gradient is finite
+
+    def sum(self, tape: Tape, groups: Groups, precise: Tape | None = None) -> dict[str, Tensor]:
+        """Return name → Σᵢ wᵢ·gᵢ of the names in these groups; the tape is consumed."""
+        if self.odd is None or self.finite is None:
+            return tape.weighted_sum(groups, self.values, last=True)
+        precise = tape.index_select(self.odd).double() if precise is None else precise
+        return _sum_apart(tape, precise, groups, self.values, self.odd, self.finite)
+
+
+def weigh_examples(tape: Tape, rule: Rule, groups: Groups) -> tuple[Weights, dict[str, Tensor], Tensor, Tape | None]:
+    """Return weights, the rule's statistics, the norms of clipping, (G, B) float64, and the tape of the odd examples.
 
     Examples whose norm float32 cannot represent or resolve are recomputed and summed in float64. Those whose gradient is not
     finite even there contribute exactly zero: they are excluded from the sum, as 0·∞ would be NaN; their norm is infinite.
@@ -122,15 +138,20 @@ def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Ten
     norms = tape.group_norms(groups)
     if not norms.numel() or float(norms.max()) < LONG:  # not if any is NaN
         weights, statistics = weigh(rule, norms, groups)
-        return {**tape.weighted_sum(groups, weights * MARGIN, last=True), **statistics}, norms
-    ordinary = (norms < LONG).all(0)
-    odd = (~ordinary).nonzero().flatten()
+        return Weights(weights * MARGIN), dict(statistics), norms, None
+    odd = (~(norms < LONG).all(0)).nonzero().flatten()
     precise = tape.index_select(odd).double()
     exact = precise.group_norms(groups)
     finite = exact.isfinite().all(0)
     norms[:, odd] = torch.where(finite, exact, torch.inf)
     weights, statistics = weigh(rule, norms, groups)
-    return {**_sum_apart(tape, precise, groups, weights * MARGIN, odd, finite), **statistics}, norms
+    return Weights(weights * MARGIN, odd, finite), dict(statistics), norms, precise
+
+
+def clip(tape: Tape, rule: Rule, groups: Groups) -> tuple[dict[str, Tensor], Tensor]:
+    """Return name → Σᵢ wᵢ·gᵢ and the rule's statistics, and the norms of clipping; the tape is consumed."""
+    weights, statistics, norms, precise = weigh_examples(tape, rule, groups)
+    return {**weights.sum(tape, groups, precise), **statistics}, norms
 
 
 def sum_precisely(tape: Tape, groups: Groups, weights: Tensor) -> dict[str, Tensor]:
