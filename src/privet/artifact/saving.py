@@ -13,6 +13,7 @@ from privet.artifact.card import PublicMetric, format_card
 from privet.artifact.description import Architecture, GuaranteeSummary, ModelDescription
 from privet.artifact.folder import FOLDER, check_shapes, write_folder, write_weights
 from privet.errors import InvalidArgumentError
+from privet.gradients.parameters import own_class
 from privet.models.networks import find_arguments
 from privet.tables import Classification
 from privet.training.directory import write_guarantee
@@ -93,5 +94,4 @@ def _describe(module: nn.Module) -> Architecture | str:
         found = Architecture(name, shape, outputs, options)
         if not check_shapes(found.build(), module.state_dict()):
             return found
-    kinds = [kind for kind in type(module).__mro__ if "fsdp" not in kind.__module__]
-    return next(kind.__qualname__ for kind in kinds if not kind.__qualname__.startswith("FSDP"))
+    return own_class(module).__qualname__

@@ -18,7 +18,7 @@ from privet._utils.tensors import gradient_dtype
 from privet.distributed.collectives import broadcast, reduce_rows, sum_all
 from privet.distributed.world import GATHER, World
 from privet.errors import UnsupportedModelError
-from privet.gradients.parameters import trainable
+from privet.gradients.parameters import is_sharded, trainable
 from privet.noise.shares import Share
 
 _Binding = tuple[dict[str, Any], str, nn.Parameter, Any]  # table of a module, name, the whole parameter, its shard
@@ -184,11 +184,6 @@ class ShardedModel:
 
     def _dtype(self, name: str) -> torch.dtype:
         return gradient_dtype(self.whole[name])
-
-
-def is_sharded(module: nn.Module) -> bool:
-    """Return whether `fully_shard` was called on a module itself."""
-    return any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
 
 
 def like_shard(local: Tensor, shard: Any) -> Any:

@@ -30,6 +30,18 @@ def list_modules(root: nn.Module) -> list[nn.Module]:
     return found
 
 
+def is_sharded(module: nn.Module) -> bool:
+    """Return whether `fully_shard` was called on a module itself."""
+    return own_class(module) is not type(module)
+
+
+def own_class(module: nn.Module) -> type:
+    """Return the class of a module, which `fully_shard` replaces by one that also derives from FSDPModule."""
+    kinds = type(module).__mro__
+    names = [kind.__name__ for kind in kinds]
+    return kinds[names.index("FSDPModule") + 1] if "FSDPModule" in names else kinds[0]
+
+
 def trainable(model: nn.Module, *, sharded: bool = False) -> dict[str, nn.Parameter]:
     """Return name → parameter for all parameters with `requires_grad`, shared ones once; `sharded` ones (FSDP2) if asked for.
 

@@ -32,6 +32,7 @@ from privet._utils.documents import DocumentError, from_json, read_text
 from privet.collate import Collate
 from privet.errors import LedgerError
 from privet.gradients.core.losses import LossFunction
+from privet.gradients.parameters import own_class
 from privet.reading.entries import Positions, iter_pieces
 from privet.training.checks import is_blank, list_leaves, wrapped
 
@@ -146,7 +147,7 @@ def describe(parts: Parts) -> dict[str, Any]:
 def _items(parts: Parts) -> Iterator[tuple[str, Any]]:
     names = {id(parameter): name for name, parameter in parts.model.named_parameters()}
     for name, module in parts.model.named_modules():
-        yield f"model.modules.{name or '(model)'}", name_of(module)
+        yield f"model.modules.{name or '(model)'}", name_of(own_class(module))
     for name, parameter in parts.model.named_parameters():
         yield f"model.parameters.{name}", f"{_kind(parameter)}, {'trained' if parameter.requires_grad else 'frozen'}"
     for name, buffer in parts.model.named_buffers():
