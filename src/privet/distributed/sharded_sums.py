@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,12 @@ from privet.distributed.module_passes import ModulePasses
 from privet.distributed.sharded import ShardedModel
 from privet.distributed.world import PASS
 from privet.errors import USER_ERRORS, PrivetWarning, raise_interrupt
+from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
 from privet.gradients.core.randomness import Draws
 from privet.gradients.engine import Clipper, Engine
 from privet.gradients.methods import ghost
+from privet.gradients.methods.passes import describe
 from privet.gradients.methods.tape import Tape, Weights, weigh_examples
 from privet.reading.batches import Group, PhysicalBatch, move_groups
 
@@ -133,13 +136,18 @@ def _list_groups(batches: Batches, device: torch.device) -> Iterator[Examples]:
 
 def _try(passes: ModulePasses, engine: Engine, examples: Examples) -> str:
     """Return why a pass by module over public examples does not work, or nothing."""
-    try:
-        with passes.model.without_hooks(), preserve_generators():
-            passes.run(lambda: _record(engine, examples))
-    except USER_ERRORS as error:
-        raise_interrupt(error)
-        return str(error).partition("\n")[0]
-    return ""
+    reasons, program = [], engine.program
+    for program.takes_gradients, program.writes_into_new_tensors in itertools.product((False, True), repeat=2):
+        try:
+            with passes.model.without_hooks(), preserve_generators():
+                passes.run(lambda: _record(engine, examples))
+        except USER_ERRORS as error:
+            raise_interrupt(error)
+            differ = isinstance(error, SplitError)
+            reasons.append("examples differ in a value that controls the model" if differ else describe(error))
+        else:
+            return ""
+    return reasons[0]
 
 
 def _record(engine: Engine, examples: Examples) -> Tape:

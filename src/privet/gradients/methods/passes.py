@@ -97,7 +97,7 @@ class Passes:
                 if isinstance(error, TakesGradientsError):
                     self.program.takes_gradients = True
                     return self._try_together(examples, [each.restart(_positions(examples.count)) for each in draws])
-                why = _describe(error) if self.explain else type(error).__name__
+                why = describe(error) if self.explain else type(error).__name__
                 if isinstance(error, TypeError) and examples.constants:  # C code read a constant, and asked for its real type
                     self.reason = why
                     return None, _split_constants(examples), draws
@@ -145,7 +145,8 @@ class Passes:
         return tape
 
 
-def _describe(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
+    """Return what an error says, in one line."""
     if isinstance(error, PrivetError):
         call = getattr(error, "call", "")
         return f"{error} ({call})" if call else str(error)
