@@ -41,8 +41,14 @@ class ShardedState:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that was collected or loaded last; on rank 0."""
+        if self._model.world.size == 1:
+            self.collect()
         assert self._whole is not None, "the state is collected first"
         return self._whole
+
+    def forget(self) -> None:
+        """Free the state that was collected."""
+        self._whole = None
 
     def tell(self) -> tuple[bool, dict[str, Any]]:
         """Return what other ranks need of this one: the state that it has loaded, or, of a new run, that without shards."""
@@ -65,7 +71,7 @@ class ShardedState:
             for key, value in held.items():  # torch has kept what the parameters are as tensors of their shape
                 if _is_whole(value, parameter):
                     held[key] = self._take(value, parameter)
-        self._whole, self._loaded = state, True
+        self._whole, self._loaded = state if self._model.world.first else None, True
 
     def _to_shards(self, state: dict[str, Any]) -> dict[str, Any]:
         named = dict(self._model.modules[0].named_parameters(remove_duplicate=False))

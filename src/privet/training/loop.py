@@ -231,7 +231,8 @@ class Loop(Unique, ABC):
         if number is None:
             return None
         self._check_unchanged()
-        if self._draws.open(number) and plan.noise_multiplier > 0:  # worker processes are forked before there is a thread
+        ready = self._draws.open(number)  # worker processes are forked before there is a thread
+        if ready and plan.noise_multiplier > 0 and self._shards is None:  # numbers that wait need as much memory as the shards
             sums = self._parameters if self._selected is None else {**self._parameters, **self._selected.summed}
             self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse) // self.world.size)
         token = self.world.reserve(ledger)

@@ -132,6 +132,7 @@ class RunRecorder(Unique):
         if self._directory is None:  # rank 0 writes
             return
         checkpoint.save(self._directory, self.completed, self._state.parts, self.ledger)
+        self._state.forget()
         self.saved += 1
         self.write_status()
 

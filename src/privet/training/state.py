@@ -326,6 +326,11 @@ class TrainingState:
             return False
         return True
 
+    def forget(self) -> None:
+        """Free what was collected."""
+        for part in self._sharded:
+            part.forget()
+
     def tell(self) -> dict[str, Any]:
         """Return what other ranks take over from this one."""
         told = {name: part.tell() if isinstance(part, ShardedState) else part.state_dict() for name, part in self.parts.items()}

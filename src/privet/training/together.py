@@ -12,6 +12,7 @@ from privet.distributed.following import FollowingLedger
 from privet.distributed.world import World
 from privet.errors import InvalidArgumentError
 from privet.plan import Plan
+from privet.training.directory import Storage
 from privet.training.manifest import Parts, describe, fingerprint
 from privet.training.record import RunRecorder
 from privet.training.state import TrainingState
@@ -26,8 +27,8 @@ def begin_together(world: World) -> Iterator[None]:
 
 
 def record_together(
-    world: World, plan: Plan, state: TrainingState, parts: Parts, begin: Callable[[TrainingState, Parts], RunRecorder], *,
-    restore: bool = True,
+    world: World, plan: Plan, state: TrainingState, parts: Parts, storage: Storage,
+    begin: Callable[[TrainingState, Parts], RunRecorder],
 ) -> RunRecorder:  # fmt: skip
     """Return rank 0's record, and on other ranks one that writes nothing, after they have taken over rank 0's state.
 
@@ -39,28 +40,29 @@ def record_together(
         return begin(state, parts)
     key = world.agree_on_key()
     with world.together():
-        own = _digest_parts(plan, parts, key, sharded=world.sharded)
-    every = world.gather(own)
+        digests = _digest_parts(plan, parts, key, sharded=world.sharded)
+    every = world.gather(digests)
     for rank, other in enumerate(every):
         if different := sorted(name for name in {**every[0], **other} if every[0].get(name) != other.get(name)):
             fix = f"These differ: {', '.join(different[:5])}. Run the same program with the same data and seeds on all ranks."
             raise InvalidArgumentError("world", f"rank {rank} with other parts than rank 0", "ranks with equal parts", fix)
     record = None
-    state.collect()
+    if saves := world.share(storage.folder is not None):
+        state.collect()
     with world.together():
         if world.first:
             record = begin(state, parts)
     told = None
     if record is not None:
-        ledger, saves = record.ledger, record.saves
-        told = ledger.run, dict(ledger.facts), ledger.spent, record.completed, saves, state.tell()
-    run, facts, spent, completed, saves, values = world.share(told)
+        own = record.ledger
+        told = own.run, dict(own.facts), own.spent, record.completed, state.tell()
+    run, facts, spent, completed, values = world.share(told)
     if record is None:
         state.take_over(values)
-        record = RunRecorder(
-            plan, None, FollowingLedger(world, run, facts, spent, plan.total_steps), None, state, restore=restore
-        )
+        ledger = FollowingLedger(world, run, facts, spent, plan.total_steps)
+        record = RunRecorder(plan, None, ledger, None, state, restore=storage.restore)
         record.follow(completed, saves=saves)
+    state.forget()
     return record
 
 

@@ -118,7 +118,7 @@ class Training(Loop):
             storage = Storage.of(directory)
             parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
             self._prepare(plan, parts, physical_batch_size, method, reading, fresh=True, world=world)
-        self._begin(storage, record_together(world, plan, self._state, parts, partial(RunRecorder.begin, plan, storage)))
+        self._begin(storage, record_together(world, plan, self._state, parts, storage, partial(RunRecorder.begin, plan, storage)))
 
     @classmethod
     def resume(
@@ -168,7 +168,7 @@ class Training(Loop):
             parts = Parts(model, loss_fn, optimizer, dataset, scheduler, average, collate, public)
             training._prepare(plan, parts, physical_batch_size, method, reading, fresh=False, world=world)
         begin = partial(RunRecorder.resume, plan, storage, adopt=adopt)
-        training._begin(storage, record_together(world, plan, training._state, parts, begin, restore=storage.restore))
+        training._begin(storage, record_together(world, plan, training._state, parts, storage, begin))
         return training
 
     def _prepare(
