@@ -15,6 +15,8 @@ from torch.utils.data import TensorDataset
 
 import privet
 from privet.distributed import World
+from privet.distributed.sharded import ShardedModel
+from privet.distributed.sharded_state import ShardedState
 from privet.distributed.world import LEAVE, STEP, SUM
 from privet.training.record import RunRecorder
 from privet.training.state import TrainingState
@@ -26,6 +28,8 @@ PHASES = (
     "after the vote on a sum", "before the reduction", "before the noise", "after the noise", "after the gathering",
     "before the update", "after the update", "before the end", "after the vote on the end",
 )  # fmt: skip
+# Of a model with shards, besides: its passes gather and reduce, and all ranks collect what rank 0 saves.
+OF_SHARDS = ("in a pass", "before the reduction of a module", "after the reduction of a module", "in a collection")
 ALONE_FIRST = ("in a checkpoint", "before the return of steps", "after the return of steps")
 
 
@@ -60,8 +64,18 @@ class Victim:
 
         setattr(owner, name, call)
 
+    def noting(self, scatter):
+        def scatter_then_note(*arguments):
+            self.reach("before the reduction")
+            found = scatter(*arguments)
+            self.note()
+            self.reach("before the noise")
+            return found
+
+        return scatter_then_note
+
     def install(self):
-        reserve, vote, scatter = World.reserve, World.vote, World.scatter
+        reserve, vote = World.reserve, World.vote
         voted = {STEP: "a step", SUM: "a sum", LEAVE: "the end"}
 
         def reserve_next(world, ledger):
@@ -76,28 +90,31 @@ class Victim:
             self.reach(f"after the vote on {voted.get(phase)}")
             return found
 
-        def scatter_then_note(*arguments):
-            self.reach("before the reduction")
-            found = scatter(*arguments)
-            self.note()
-            self.reach("before the noise")
-            return found
-
-        World.reserve, World.vote, World.scatter = reserve_next, vote_in, scatter_then_note
+        World.reserve, World.vote = reserve_next, vote_in
+        for owners in (World, ShardedModel):
+            owners.scatter = self.noting(owners.scatter)
+            self.wrap(owners, "join", "after the noise", "after the gathering")
         self.wrap(privet.Training, "_sum", "before the sum", "after the sum")
-        self.wrap(World, "join", "after the noise", "after the gathering")
+        self.wrap(ShardedModel, "gather", "in a pass")
+        self.wrap(ShardedModel, "reduce", "before the reduction of a module", "after the reduction of a module")
+        self.wrap(ShardedState, "collect", "in a collection")
         self.wrap(TrainingState, "update", "before the update", "after the update")
         self.wrap(os, "replace", "in a checkpoint")
         self.wrap(RunRecorder, "pause", "before the return of steps", "after the return of steps")
 
 
-def make(world, folder):
+def make(world, folder, sharded=False):
     """Return the next session of the run, or its first."""
     torch.manual_seed(world.rank)  # rank 0's parameters are everybody's
-    model = nn.Linear(5, 1)
+    model = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 1)) if sharded else nn.Linear(5, 1)
+    if sharded and world.size > 1:
+        from torch.distributed.fsdp import fully_shard
+
+        for module in (*model, model):
+            fully_shard(module)
     optimizer, data = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.5), TensorDataset(torch.ones(N, 5), torch.zeros(N))
     arguments = model, lambda net, batch: F.mse_loss(net(batch[0])[:, 0], batch[1], reduction="none"), optimizer, data
-    options = {"reading": privet.Reading(probe=False), "method": "ghost", "world": world}
+    options = {"reading": privet.Reading(probe=sharded), "method": "ghost", "world": world}
     storage = privet.Storage(folder / "run", checkpoint_every=2)
     if world.share((folder / "run" / "ledger").exists()):
         return privet.Training.resume(storage, *arguments, **options)
@@ -108,10 +125,10 @@ def make(world, folder):
     return privet.Training(plan, *arguments, storage, **options)
 
 
-def train(world, folder, rank=-1, phase=None, when=0, number=signal.SIGKILL):
+def train(world, folder, rank=-1, phase=None, when=0, number=signal.SIGKILL, sharded=False):
     """Take all steps; write down how this rank ended, and how many seconds after the signal."""
     victim = Victim(world, folder, phase if rank == world.rank else None, when, number)
-    training, text, taken = make(world, folder), "", 0
+    training, text, taken = make(world, folder, sharded), "", 0
     victim.install()
     try:
         with training:

@@ -18,15 +18,21 @@ MANY = [
     for rank in range(size)
     for phase in (*ranks.PHASES, *(ranks.ALONE_FIRST if rank == 0 else ()))
 ]
+SHARDED = [
+    (size, other, rank, phase)
+    for size, other in ((2, 1), (3, 2))
+    for rank in (0, size - 1)
+    for phase in (*ranks.PHASES, *ranks.OF_SHARDS, *(ranks.ALONE_FIRST if rank == 0 else ()))
+]
 
 
 def noised_in(folder):
     return {int(line) for path in folder.glob("noise-*") for line in path.read_text().split()}
 
 
-def crash_and_resume(folder, size, other, rank, phase, when=5):
+def crash_and_resume(folder, size, other, rank, phase, when=5, sharded=False):
     """Check all that must hold after a kill; return the seconds from it to the end of the last survivor."""
-    codes = run_ranks(size, ranks.train, folder, rank, phase, when, expected=())
+    codes = run_ranks(size, ranks.train, folder, rank, phase, when, signal.SIGKILL, sharded, expected=())
     assert codes == [-signal.SIGKILL if each == rank else 0 for each in range(size)]
     ends = [json.loads((folder / f"end-{each}").read_text()) for each in range(size) if each != rank]
     if phase not in ("after the vote on the end", "before the return of steps", "after the return of steps"):
@@ -38,7 +44,7 @@ def crash_and_resume(folder, size, other, rank, phase, when=5):
     assert len(noised) <= spent <= (len(noised) + 1 if rank else min(ranks.STEPS, len(noised) + BLOCK))
     for path in (*folder.glob("noise-*"), *folder.glob("end-*"), folder / "killed"):
         path.unlink()
-    run_ranks(other, ranks.train, folder)
+    run_ranks(other, ranks.train, folder, -1, None, 0, signal.SIGKILL, sharded)
     ends = [json.loads((folder / f"end-{each}").read_text()) for each in range(other)]
     assert ends == [{"error": "", "seconds": -1.0, "taken": ranks.STEPS - spent}] * other
     if other > 1:
@@ -59,6 +65,17 @@ def test_kills_of_one_rank(tmp_path, size, other, rank, phase):
     for number in range(3):
         (folder := tmp_path / str(number)).mkdir()
         if (seconds := crash_and_resume(folder, size, other, rank, phase)) <= 3.0:
+            break
+    print(f"\n{size} processes, rank {rank} {phase}: {seconds:.2f} s")
+    assert seconds <= 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "other", "rank", "phase"), SHARDED)
+def test_kills_of_one_rank_of_a_sharded_model(tmp_path, size, other, rank, phase):
+    for number in range(3):
+        (folder := tmp_path / str(number)).mkdir()
+        if (seconds := crash_and_resume(folder, size, other, rank, phase, sharded=True)) <= 3.0:
             break
     print(f"\n{size} processes, rank {rank} {phase}: {seconds:.2f} s")
     assert seconds <= 3.0

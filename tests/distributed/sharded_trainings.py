@@ -223,7 +223,7 @@ def shard(model, **options):
     return fully_shard(model, **options)
 
 
-def make(name, world, directory=None, *, resume=False, steps=6, sharding=None, source="fixed"):
+def make(name, world, directory=None, *, resume=False, steps=6, source="fixed", already=False):
     """Return the training of a case, on this rank; sharded in several processes."""
     case = CASES[name]
     torch.manual_seed(0)
@@ -237,8 +237,8 @@ def make(name, world, directory=None, *, resume=False, steps=6, sharding=None, s
         data = units.Users(data, torch.randint(20, (N,)).tolist(), cap=3, words=noise.FixedSource().words)
         values["examples"] = len(data)
     plan = privet.Plan(**values)
-    if world.size > 1:
-        shard(model, **(sharding or {}))
+    if world.size > 1 and not already:
+        shard(model)
     optimizer = case.optimizer(model, plan)
     options = {"physical_batch_size": 3, "world": world, **case.options}
     if case.scheduled:

@@ -4,15 +4,20 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
 
+import privet
 from distributed.processes import run_ranks
-from distributed.sharded_trainings import CASES, make, whole
+from distributed.sharded_trainings import CASES, VECTORS, WIDTH, Case, Layers, make, shard, square_losses, whole
+from privet import clipping, momentum, sampling, sparsification
+from privet.clipping import Flat
 from privet.distributed.world import ALONE
 
-QUICK = (
-    "AdamW, scheduler", "adaptive", "empty ranks", "tied", "recomputed outside", "frozen", "lengths", "raising", "derived", "LoRA",
-    "outside",
-)  # fmt: skip
+# In the quick tests, by module and gathered: other passes than one for each batch, state, values that are read again.
+QUICK = ("AdamW, scheduler", "raising", "derived"), ("adaptive", "outside")
 ROUNDING = 1e-6  # float32 sums in another order, over some steps of small updates
 
 
@@ -31,26 +36,105 @@ def train_all(world, folder, names, gathered):
         torch.save(found, f"{folder}/{world.size}-{gathered}.pt")
 
 
-def compare(folder, sizes, names):
+def compare(folder, sizes, names, gathered):
     train_all(ALONE, folder, names, False)
-    alone = torch.load(folder / "1-False.pt")
-    worst = {}
+    alone, wrong = torch.load(folder / "1-False.pt"), {}
     for size in sizes:
-        for gathered in (False, True):
-            run_ranks(size, train_all, folder, names, gathered)
-            several = torch.load(folder / f"{size}-{gathered}.pt")
-            for name in names:
-                parameters, way, spent = several[name]
-                assert way == ("gathered" if gathered else CASES[name].way), name
-                assert spent == alone[name][2]
-                worst[name, size, way] = float((parameters - alone[name][0]).abs().max())
-    assert max(worst.values()) <= ROUNDING, {case: error for case, error in worst.items() if error > ROUNDING}
+        run_ranks(size, train_all, folder, names, gathered)
+        several = torch.load(folder / f"{size}-{gathered}.pt")
+        for name in names:
+            parameters, way, spent = several[name]
+            assert way == ("gathered" if gathered else CASES[name].way), name
+            assert spent == alone[name][2]
+            if (error := float((parameters - alone[name][0]).abs().max())) > ROUNDING:
+                wrong[name, size] = error
+    assert not wrong
 
 
-def test_two_ranks_with_shards_give_the_parameters_of_one_process(tmp_path):
-    compare(tmp_path, (2,), QUICK)
+@pytest.mark.parametrize("gathered", [False, True])
+def test_two_ranks_with_shards_give_the_parameters_of_one_process(tmp_path, gathered):
+    compare(tmp_path, (2,), QUICK[gathered], gathered)
 
 
 @pytest.mark.slow
-def test_ranks_with_shards_give_the_parameters_of_one_process_for_every_kind_of_model(tmp_path):
-    compare(tmp_path, (2, 3), tuple(CASES))
+@pytest.mark.parametrize("gathered", [False, True])
+def test_ranks_with_shards_give_the_parameters_of_one_process_for_every_kind_of_model(tmp_path, gathered):
+    compare(tmp_path, (2, 3), tuple(CASES), gathered)
+
+
+def continue_elsewhere(world, folder, name, session):
+    """Take three steps in the first session, and the others in the second, which saves the model."""
+    warnings.simplefilter("ignore")
+    with make(name, world, folder / "run", resume=session == 2) as training:
+        for step in training:
+            if step.number == 3 and session == 1:
+                break
+        if session == 2:
+            privet.save(training)
+            final = whole(training.model)
+            if world.first:
+                torch.save(final, folder / "final.pt")
+
+
+@pytest.mark.parametrize(("name", "first", "second"), [
+    ("AdamW, scheduler", 2, 1),
+    *(pytest.param(*each, marks=pytest.mark.slow)
+      for each in [("AdamW, scheduler", 1, 2), ("frozen", 2, 3), ("frozen", 3, 1), ("tied", 2, 1), ("adaptive", 2, 3),
+                   ("LoRA", 3, 2), ("AdamBC", 2, 1)]),
+])  # fmt: skip
+def test_a_run_resumes_in_any_number_of_processes_and_its_model_is_whole(tmp_path, name, first, second):
+    """The test source begins anew in each session, so all ways to divide the same steps have the same result."""
+    results = []
+    for sizes in ((first, second), (1, 1)):
+        (folder := tmp_path / f"{sizes}").mkdir()
+        for session, size in enumerate(sizes, 1):
+            if size == 1:
+                continue_elsewhere(ALONE, folder, name, session)
+            else:
+                run_ranks(size, continue_elsewhere, folder, name, session)
+        results.append(torch.load(folder / "final.pt"))
+        model = CASES[name].model()
+        privet.load(folder / "run", model)
+        assert torch.equal(whole(model), results[-1])
+    assert float((results[0] - results[1]).abs().max()) <= ROUNDING
+
+
+def expect(words, call, *arguments, **options):
+    with pytest.raises((privet.errors.InvalidArgumentError, privet.errors.UnsupportedModelError)) as raised:
+        call(*arguments, **options)
+    assert all(word in str(raised.value) for word in words), raised.value
+
+
+def refuse(world, folder):
+    """What shards cannot do is refused on all ranks, by name."""
+    warnings.simplefilter("ignore")
+    plans = {
+        "sparsification.Random": {"sparsification": sparsification.Random(0.5)},
+        "momentum.InnerOuter": {"momentum": momentum.InnerOuter(inner=0.9, outer=0.1, length=2)},
+        "momentum.PerExample": {"sampling": sampling.FullBatch(), "momentum": momentum.PerExample(0.5)},
+        "clipping.Projected": {"clipping": clipping.Projected(Flat(0.5), projections=16)},
+        "clipping.GEP": {"clipping": clipping.GEP(Flat(0.5), Flat(0.5), dimensions=3, anchors=24, public="others")},
+    }
+    for name, plan in plans.items():
+        CASES["refused"] = Case(lambda: Layers(nn.Linear(WIDTH, 4), nn.Linear(4, 2)), plan=plan, **VECTORS)
+        expect([name, "sharded (FSDP2)"], make, "refused", world)
+    mesh = init_device_mesh("cpu", (1, world.size), mesh_dim_names=("replicas", "shards"))
+    parts = lambda: Layers(nn.Linear(WIDTH, 4), nn.Linear(4, 2))  # noqa: E731
+    half = parts()
+    fully_shard(half.parts[0])
+    other_half = nn.Sequential(fully_shard(nn.Linear(WIDTH, 4)), nn.Linear(4, 2))
+    for model, words in {
+        shard(parts(), mesh=mesh): ["mesh of shape (1, 2)"],
+        shard(Layers(nn.Linear(4, 4)), shard_placement_fn=lambda parameter: Shard(parameter.dim() - 1)): ["first dimension"],
+        shard(parts().bfloat16()): ["torch.bfloat16", "MixedPrecisionPolicy"],
+        half: ["call fully_shard(model) last"],
+        other_half: ["call fully_shard(model) last"],
+    }.items():
+        CASES["refused"] = Case(lambda model=model: model, **VECTORS)
+        expect(words, make, "refused", world, already=True)
+    model = shard(parts())
+    expect(["is a shard"], privet.clipped_sum, model, square_losses, (torch.randn(3, WIDTH),), Flat(0.5))
+
+
+def test_what_shards_cannot_do_is_refused_by_name(tmp_path):
+    run_ranks(2, refuse, tmp_path)

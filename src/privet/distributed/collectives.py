@@ -22,16 +22,6 @@ def gather(values: Tensor, size: int, group: Any) -> Tensor:
     return found.view(size, -1)
 
 
-def sum_all(values: Tensor, group: Any) -> None:
-    """Replace a tensor by its sum over the ranks."""
-    distributed.all_reduce(values, group=group)
-
-
-def broadcast(values: Tensor, group: Any) -> None:
-    """Replace a tensor by that of the group's first rank."""
-    distributed.broadcast(values, group=group, group_src=0)
-
-
 def scatter_sums(sums: Sequence[Tensor], rank: int, size: int, group: Any) -> list[Share]:
     """Return the share of a rank of Σ over ranks of flat tensors: by one reduce-scatter for each precision."""
     shares: list[Share] = []

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from privet._utils.signals import hold_signals
 from privet._utils.tensors import gradient_dtype
-from privet.distributed.collectives import broadcast, reduce_rows, sum_all
+from privet.distributed.collectives import gather, reduce_rows
 from privet.distributed.world import GATHER, World
 from privet.errors import UnsupportedModelError
 from privet.gradients.parameters import is_sharded, trainable
@@ -153,20 +153,20 @@ class ShardedModel:
             if name in self.shards:
                 shares.append((which, self._first_coordinate(name), total))
             else:
-                with self.world.answered():
-                    sum_all(total, self.group)
-                shares += [(which, 0, total)] if self.world.first else []
+                every = self._gather(total)
+                shares += [(which, 0, every.sum(0))] if self.world.first else []
         return shares
 
     def join(self, sums: Mapping[str, Tensor], shares: Sequence[Share]) -> list[Tensor]:
         """Return this rank's shards as they are, and other tensors whole."""
         own = {which: part for which, _, part in shares}
-        found = [own.get(which, total) for which, total in enumerate(sums.values())]
-        for name, each in zip(sums, found, strict=True):
-            if name not in self.shards:
-                with self.world.answered():
-                    broadcast(each, self.group)
-        return found
+        found = {name: own.get(which, total) for which, (name, total) in enumerate(sums.items())}
+        return [each if name in self.shards else self._gather(each)[0] for name, each in found.items()]
+
+    def _gather(self, values: Tensor) -> Tensor:
+        """Return the values of all ranks: not their sum, in which gloo may wait for a rank that has left because of another."""
+        with self.world.answered():
+            return gather(values, self.world.size, self.group)
 
     def compute_once(
         self, compute: Callable[[Mapping[str, Tensor]], dict[str, Tensor]], sums: Mapping[str, Tensor]

@@ -30,9 +30,9 @@ class ShardedState:
         self._loaded = False
 
     def check_step(self, completed: int) -> None:
-        """Refuse to collect states of different steps, as when one rank has failed within a step."""
-        if len(set(self._model.world.gather(completed))) > 1:
-            raise WorldError("the ranks are at different steps")
+        """Refuse to collect states of different steps, as when one rank has failed within a step, or without some rank."""
+        if self._model.world.lost or len(set(self._model.world.gather(completed))) > 1:
+            raise WorldError("the ranks are not at the same step")
 
     def collect(self) -> None:
         """Gather the state, one tensor after another; all ranks call this."""

@@ -43,6 +43,7 @@ class World:
         rank, size: number of this process, from 0, and number of all.
         sharded: whether each rank has other examples.
         gathered: whether a model under FSDP2 is gathered whole for each step.
+        lost: whether a rank ended or stopped answering, so that no group can be used again.
 
     Guarantee:
         A step is one draw, one sum, one release with one noise, and one entry of the ledger, whatever W is. All ranks draw the
@@ -59,7 +60,7 @@ class World:
         self._votes: Any = None  # group for votes and text, on the CPU
         self._key = b""
         self._over: WorldError | None = None  # why this training has ended
-        self._lost = False  # whether a rank ended or stopped answering, so that no group can be used again
+        self.lost = False
 
     @classmethod
     def here(cls, timeout: timedelta | float = 600.0, *, sharded: bool = False, gathered: bool = False) -> World:
@@ -169,7 +170,7 @@ class World:
 
         That takes a second, so give back unused steps first.
         """
-        if not self._lost or self._over is None:
+        if not self.lost or self._over is None:
             return
         try:  # each rank that is left writes to the store of the group, and looks a second later
             default = distributed.distributed_c10d._get_default_store()
@@ -221,7 +222,7 @@ class World:
             InvalidArgumentError: there are other processes than those of this world.
         """
         self.check_complete()
-        if self._lost:
+        if self.lost:
             raise WorldError("a rank of this world has ended; start all processes again, and resume the run")
         self._over, self._key = None, self.agree_on_key()
 
@@ -309,7 +310,9 @@ class World:
         try:
             yield
         except RuntimeError:  # of the backend: a closed connection, or its time-out
-            self._lost, self._over = True, WorldError("another rank ended or stopped answering; steps that were begun stay spent")
+            if not self.lost or self._over is None:
+                text = "another rank ended or stopped answering; steps that were begun stay spent"
+                self.lost, self._over = True, WorldError(text)
             raise self._over from None
 
     def _explain(self, found: Sequence[Sequence[float]], error: BaseException | None) -> str:

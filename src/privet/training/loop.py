@@ -377,6 +377,7 @@ def sum_gradients(
                         average = averages.of_examples(torch.from_numpy(physical.indices)[group.positions])
                     for index, sums, norms in engine.clip(group.examples, clipper, past, average):
                         total.add(drawn + group.positions[index], sums, norms)
+                        del sums  # the next pass needs the memory
             drawn += len(physical.indices)
     return total.to_clipped_sum(drawn)
 
