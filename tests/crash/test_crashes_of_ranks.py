@@ -81,9 +81,13 @@ def test_kills_of_one_rank_of_a_sharded_model(tmp_path, size, other, rank, phase
     assert seconds <= 3.0
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_a_rank_that_is_stopped_ends_the_others_at_the_time_out(tmp_path, rank):
-    run_ranks(2, ranks.train, tmp_path, rank, "before the sum", 5, signal.SIGSTOP, timeout=4.0, expected=())
+@pytest.mark.parametrize(("rank", "phase", "sharded"), [
+    (1, "before the sum", False), pytest.param(0, "before the sum", False, marks=pytest.mark.slow),
+    pytest.param(1, "in a pass", True, marks=pytest.mark.slow), pytest.param(0, "in a pass", True, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_rank_that_is_stopped_ends_the_others_at_the_time_out(tmp_path, rank, phase, sharded):
+    """In the groups of this world, and in that of a mesh, whose own time-out is longer."""
+    run_ranks(2, ranks.train, tmp_path, rank, phase, 5, signal.SIGSTOP, sharded, timeout=4.0, expected=())
     end = json.loads((tmp_path / f"end-{1 - rank}").read_text())
     assert end["error"].startswith(f"WorldError: rank {rank} ended or stopped answering"), end
     assert end["taken"] == 4

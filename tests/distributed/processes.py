@@ -43,7 +43,7 @@ def _run(rank, size, address, function, folder, arguments, timeout):
     try:
         if size > 1:
             torch.distributed.init_process_group(
-                "gloo", init_method=address, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
+                "gloo", init_method=address, rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
             )
         function(World.here(timeout), folder, *arguments)
         if size > 1:

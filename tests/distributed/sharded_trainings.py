@@ -55,9 +55,11 @@ class Words(nn.Module):
 
 
 def word_losses(model, batch):
-    return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[0].roll(-1, 1).flatten(), reduction="none").view(
-        batch[0].shape
-    ).mean(1)
+    return (
+        F.cross_entropy(model(batch[0]).flatten(0, 1), batch[0].roll(-1, 1).flatten(), reduction="none")
+        .view(batch[0].shape)
+        .mean(1)
+    )
 
 
 def raising_losses(model, batch):

@@ -42,6 +42,7 @@ class ShardedModel:
         states[0]._lazy_init()  # torch's own checks, such as of weights that two modules share
         self.mesh = next(iter(self.shards.values())).device_mesh
         self.group: Any = self.mesh.get_group()
+        world.limit_waiting(self.group)
         self.shared = len(set(map(id, states))) < len(states)
         self.root = 0
         self._bindings: list[list[_Binding]] = []

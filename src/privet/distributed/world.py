@@ -58,6 +58,7 @@ class World:
         self._first_example, self._examples = 0, 0  # of a sharded data set: where this rank's part begins, and its length
         self._sums: Any = None  # group for tensors, on their devices
         self._votes: Any = None  # group for votes and text, on the CPU
+        self._wait = timedelta()  # the longest time that a rank waits for the others
         self._key = b""
         self._over: WorldError | None = None  # why this training has ended
         self.lost = False
@@ -86,6 +87,7 @@ class World:
             fix = "Call torch.distributed.init_process_group() first."
             raise InvalidArgumentError("world", f"one of {size} processes without a group", "made in a process group", fix)
         world.rank, world.size, world.sharded, world.gathered = distributed.get_rank(), size, sharded, gathered
+        world._wait = wait
         world._sums = distributed.new_group(timeout=wait)
         world._votes = distributed.new_group(backend="gloo", timeout=wait)
         return world
@@ -303,6 +305,11 @@ class World:
         parts = self.gather({name: each.cpu() for name, each in sums.items()})
         total = {name: reduce(torch.add, [part[name] for part in parts]) for name in sums}
         return self.share(compute(total))  # type: ignore[no-any-return]
+
+    def limit_waiting(self, group: Any) -> None:
+        """Let a rank wait in a group of somebody else's, such as that of a mesh, no longer than in those of this world."""
+        if self.size > 1:
+            distributed.distributed_c10d._set_pg_timeout(self._wait, group)
 
     @contextlib.contextmanager
     def answered(self) -> Iterator[None]:
