@@ -188,13 +188,15 @@ def activations(model: Model) -> float:
 
 
 def state(kind: str, model: Model, world: int) -> float:
-    """Return the bytes of parameters, Adam's state (float32) and sums, of the step and of a pass."""
+    """Return the bytes of parameters, Adam's state and sums, all in float32, at the peak of a step."""
     size = model.parameters
-    if kind == "data parallel":
-        return 20.0 * size
+    sums = 4.0 * size * min(passes(model, world), 3)  # of the step, the last pass and this one
     if kind == "gathered":
-        return 12.0 * size / world + 12.0 * size
-    return 16.0 * size / world + 12.0 * model.largest_module  # two modules are gathered, and one has sums
+        return 12.0 * size / world + 4.0 * size + sums
+    if kind == "by module":
+        return 16.0 * size / world + 12.0 * model.largest_module  # two modules are gathered, and one has sums
+    # A release has the sum, and the flat tensor of a collective: `benchmarks.world_memory`.
+    return 12.0 * size + max(sums, 8.0 * size + 12.0 * size / world)
 
 
 def at_once(model: Model, world: int) -> int:

@@ -59,7 +59,7 @@ def test_shards_take_memory_that_falls_with_the_number_of_ranks():
     for each in model.MODELS:
         shards = [model.state("by module", each, world) - 12 * each.largest_module for world in model.WORLDS]
         assert np.allclose([world * shard for world, shard in zip(model.WORLDS, shards, strict=True)], 16 * each.parameters)
-        assert len({model.state("data parallel", each, world) for world in model.WORLDS}) == 1
+        assert all(model.state("data parallel", each, world) >= 20 * each.parameters for world in model.WORLDS)
 
 
 def test_models_have_the_number_of_parameters_in_their_names():
