@@ -130,6 +130,11 @@ def collectives(kind: str, model: Model, world: int) -> tuple[int, float]:
     return (2, 2 * whole) if kind == "data parallel" else (2 * k, 2 * whole)
 
 
+def votes(kind: str, model: Model, world: int) -> int:
+    """Return how often ranks vote in a step: with its token and after its sum, before they gather, and before a pass."""
+    return 2 + {"data parallel": 0, "gathered": 1, "by module": passes(model, world) + 1}[kind]
+
+
 def ring_latency(world: int, cluster: Cluster = H100) -> float:
     """Return the latency of a ring in NCCL's tuning model: a hop for every rank, and a longer one for every node."""
     nodes = math.ceil(world / cluster.node)
@@ -173,10 +178,10 @@ def step(
         stragglers=compute * (imbalance(world) - 1),
         traffic=whole * (world - 1) / world / (link * cluster.link_use),
         latency=count * ring_latency(world, cluster),
-        # Half of it is in stock. It is copied in float64, and `add_noise` is 9 operations on a GPU for each block.
-        noise=share * (found.noise / 2 + 8 / cluster.pcie + 9 * cluster.launch / BLOCK),
+        # Without shards, half of it is in stock. It is copied in float64, and `add_noise` is 9 operations for each block.
+        noise=share * (found.noise / (2 if kind == "data parallel" else 1) + 8 / cluster.pcie + 9 * cluster.launch / BLOCK),
         update=28 * (size if kind == "data parallel" else share) / cluster.memory,  # Adam reads 4 numbers and writes 3
-        votes=2 * (found.vote + (world - 1) * found.hop) + found.record / RESERVED + found.draw,
+        votes=votes(kind, model, world) * (found.vote + (world - 1) * found.hop) + found.record / RESERVED + found.draw,
         checkpoint=12 * size / cluster.disk / Storage.checkpoint_every,
     )
 
@@ -190,7 +195,7 @@ def activations(model: Model) -> float:
 def state(kind: str, model: Model, world: int) -> float:
     """Return the bytes of parameters, Adam's state and sums, all in float32, at the peak of a step."""
     size = model.parameters
-    sums = 4.0 * size * min(passes(model, world), 3)  # of the step, the last pass and this one
+    sums = 4.0 * size * min(passes(model, world), 2)  # of the step and of this pass
     if kind == "gathered":
         return 12.0 * size / world + 4.0 * size + sums
     if kind == "by module":
