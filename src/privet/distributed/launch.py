@@ -43,7 +43,7 @@ def launch(processes: int, arguments: Sequence[str], device: str) -> int:
         min_nodes=1, max_nodes=1, nproc_per_node=processes, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
         run_id=os.urandom(8).hex(), max_restarts=0,
     )  # fmt: skip
-    # Processes inherit what this thread blocks: an interrupt waits for `joined`, which can say so. Another thread takes it here.
+    # An interrupt waits for `joined` in processes, which inherit what this thread blocks. Here, another thread takes it.
     Thread(target=Event().wait, daemon=True).start()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -98,7 +98,7 @@ def joined(device: str) -> Iterator[World]:
 def refuse_together(world: World) -> Iterator[None]:
     """Return `world.together()` for what the processes of a command prepare; rank 0 prints why another one could not.
 
-    Ranks tell each other the text of Privet's errors alone. Here, any error of another rank is one, because nobody sees its own.
+    Ranks tell each other the text of Privet's errors alone. Here, any error of another rank is one: nobody sees its own.
     """
     with world.together():
         try:
