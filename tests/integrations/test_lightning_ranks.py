@@ -1,6 +1,8 @@
 """Lightning in two processes trains as in one: parameters, checkpoints, and ε, which rank 0 alone logs."""
 
 import csv
+import json
+import time
 import warnings
 
 import pytest
@@ -44,7 +46,9 @@ class StopAt(pl.Callback):
         trainer.should_stop |= trainer.global_step == 7
 
 
-def fit(world, folder, source, resumes=False, callbacks=(), devices=None):
+def fit(
+    world, folder, source, resumes=False, callbacks=(), devices=None, steps=STEPS, module=Classifier, directory="run"
+):  # fmt: skip
     """Fit, as one of the processes that torchrun has started; return the module."""
     warnings.simplefilter("ignore")
     announce(world)
@@ -54,9 +58,9 @@ def fit(world, folder, source, resumes=False, callbacks=(), devices=None):
         examples=N, sampling=privet.sampling.Poisson(batch_size=20), steps=STEPS, delta=1e-4,
         clipping=privet.clipping.Flat(1.0), noise=privet.noise.Gaussian(2.0, source=source),
     )  # fmt: skip
-    module = Classifier().set_privacy(plan, data, folder / "run")
+    module = module().set_privacy(plan, data, folder / directory)
     host = pl.Trainer(
-        max_steps=STEPS, accelerator="cpu", devices=devices or world.size,
+        max_steps=steps, accelerator="cpu", devices=devices or world.size,
         strategy="ddp" if devices is None and world.size > 1 else "auto",
         default_root_dir=folder, logger=CSVLogger(folder), log_every_n_steps=4, callbacks=list(callbacks),
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
@@ -122,3 +126,43 @@ def test_a_trainer_of_one_device_is_refused_in_a_group_on_every_rank(tmp_path):
         text = (tmp_path / f"{rank}.txt").read_text()
         assert "world is 'one process of 2'" in text
         assert not (tmp_path / str(rank) / "run" / "ledger").exists()
+
+
+class TwoOptimizers(Classifier):
+    def configure_optimizers(self):
+        return [super().configure_optimizers(), super().configure_optimizers()]
+
+
+# What rank 1 does differently → its error.
+REFUSALS = {
+    "steps": ({"steps": STEPS - 1}, "Trainer(max_steps) is 11"),
+    "optimizers": ({"module": TwoOptimizers}, "configure_optimizers is '2 optimizers'"),
+    "a used directory": ({"directory": "used"}, "directory and ckpt_path is"),
+}
+
+
+def refuse(world, folder):
+    """Let rank 1 refuse what the others accept."""
+    (folder / "used").mkdir(exist_ok=True)
+    (folder / "used" / "ledger").write_text("a record\n")
+    found, seconds = {}, {}
+    for name, (change, _) in REFUSALS.items():
+        world.gather(name)  # all begin at once
+        begun = time.monotonic()
+        try:
+            fit(world, folder, "secure", **change if world.rank == 1 else {})
+        except Exception as error:
+            found[name] = str(error)
+        seconds[name] = time.monotonic() - begun
+    fit(world, folder, "secure")  # a rank that refused is not lost
+    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+    print("seconds until all had raised:", seconds)
+
+
+@pytest.mark.slow
+def test_what_one_rank_refuses_ends_the_fits_of_all(tmp_path):
+    run_ranks(2, refuse, tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    for name, (_, text) in REFUSALS.items():
+        assert text in second[name], name
+        assert first[name].startswith(f"rank 1 failed: {text}"), name

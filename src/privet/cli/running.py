@@ -24,6 +24,7 @@ from privet.budget import Budget
 from privet.cli.options import RunOptions, require
 from privet.cli.output import RunInterruptedError, answer
 from privet.data import DataSet
+from privet.distributed.launch import refuse_together
 from privet.distributed.world import ALONE, World
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.plan import Plan
@@ -106,7 +107,8 @@ def make_setup(given: Any, kind: type[_Setup], **chosen: Any) -> _Setup:
 
 def start_run(given: RunOptions, setup: runs.Setup, plan: Plan, dataset: DataSet, world: World = ALONE) -> None:
     """Start a run, by default in a new directory in runs/ named after data, model and time, and print its results."""
-    budget = None if given.budget_file is None else Budget(given.budget_file, given.budget_part)
+    with refuse_together(world):
+        budget = None if given.budget_file is None else Budget(given.budget_file, given.budget_part)
     name = re.sub(r"[^\w.-]+", "-", Path(setup.data).name)
     directory = given.out or Path("runs") / f"{name}-{setup.model}-{datetime.now():%Y%m%d-%H%M%S}"
     shown: dict[str, Any] = {"steps": plan.total_steps, "delta": plan.delta, "noise_multiplier": plan.noise_multiplier}

@@ -17,7 +17,7 @@ from privet.gradients.core.losses import LossFunction
 from privet.integrations.transformers import PrivateTrainerMixin
 from privet.integrations.transformers.arguments import REFUSED, Refused
 from privet.integrations.transformers.label_loss import IGNORED
-from privet.noise import Keystream
+from privet.noise import SecureSource
 from privet.units import Users, grouped
 
 try:
@@ -104,8 +104,7 @@ class PrivateSFTTrainer(PrivateTrainerMixin, SFTTrainer):
         ids = list(self.train_dataset[self._user_column])
         padding = {"input_ids": getattr(self.data_collator, "pad_token_id", 0), "labels": IGNORED}
         whole = Padded(lengths=(self.args.max_length,), value=padding, inner=collate)
-        # In several processes, all choose the same examples of a user.
-        words = None if self._world.size == 1 else Keystream(self._world.agree_on_key()).words
+        words = self._world.make_words("examples of users", SecureSource())  # in several processes, all choose the same
         return Users(dataset, ids, self._user_cap, collate=whole, words=words), None, grouped(loss_fn)
 
 

@@ -27,6 +27,7 @@ from privet._utils.tensors import total_size
 from privet.accounting.guarantee.statement import Guarantee
 from privet.budget import Budget
 from privet.data import DataSet
+from privet.distributed.launch import refuse_together
 from privet.distributed.world import ALONE, World
 from privet.errors import InvalidArgumentError, LedgerError
 from privet.evaluation import Evaluation, HeldOutEstimate, RegressionEvaluation
@@ -87,12 +88,13 @@ def start(
         announce: called with the forecast of the run before its first step.
         world: the processes that train together. Those other than rank 0 write nothing and return None.
     """
-    if budget is not None:
-        budget.check_data(setup.data)
-    if plan.schema != dataset.schema:
-        raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
+    with refuse_together(world):
+        if budget is not None:
+            budget.check_data(setup.data)
+        if plan.schema != dataset.schema:
+            raise InvalidArgumentError("plan.schema", plan.schema and plan.schema.fingerprint, "the schema of the data set")
+        check_queries(plan, setup.sizes(dataset)[1])
     key = world.share(new_key())
-    check_queries(plan, setup.sizes(dataset)[1])
     storage = Storage(
         directory,
         budget=budget,
@@ -103,7 +105,7 @@ def start(
     )
     loop, train = TRAINERS[type(setup)]
     begin = partial(loop, plan, directory=storage, **_named(world))
-    return train(setup, plan, dataset, key, begin, progress, callbacks, announce)
+    return train(setup, plan, dataset, key, begin, progress, callbacks, announce, **_named(world))
 
 
 def resume(
@@ -111,18 +113,19 @@ def resume(
     kind: type[Setup] = Setup, world: World = ALONE,
 ) -> Outcome | None:  # fmt: skip
     """Resume an interrupted run; with `adopt`, also one that was interrupted on another machine (see `Training.resume`)."""
-    setup = read_setup(directory, kind)
-    if state(directory) == "complete":
-        raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
-    plan = read_plan(directory)
-    dataset, (loop, train) = setup.load_data(plan.schema), TRAINERS[kind]
+    with refuse_together(world):
+        setup = read_setup(directory, kind)
+        if state(directory) == "complete":
+            raise LedgerError(f"the run in {directory} is already complete: all its steps are done and its budget is spent")
+        plan = read_plan(directory)
+        dataset, key = setup.load_data(plan.schema), read_key(directory, setup)
+    loop, train = TRAINERS[kind]
     begin = partial(loop.resume, Storage(directory, checkpoint_every=setup.checkpoint_every(plan)), adopt=adopt, **_named(world))
-    key = world.share(read_key(directory, setup))
-    return train(setup, plan, dataset, key, begin, progress, callbacks, None)
+    return train(setup, plan, dataset, world.share(key), begin, progress, callbacks, None, **_named(world))
 
 
 def _named(world: World) -> dict[str, World]:
-    """Return the argument for several processes, which only `Training` takes."""
+    """Return the argument for several processes, which only `Training` and its runs take."""
     return {} if world.size == 1 else {"world": world}
 
 
@@ -175,22 +178,21 @@ def state(directory: Path) -> str:
 
 def _train(
     setup: Setup, plan: Plan, dataset: DataSet, key: str, begin: Callable[..., Training], progress: bool,
-    callbacks: Iterable[Callback], announce: Callable[[Feasibility], None] | None,
+    callbacks: Iterable[Callback], announce: Callable[[Feasibility], None] | None, world: World = ALONE,
 ) -> Outcome | None:  # fmt: skip
     """Begin or resume a training, take its remaining steps, write the results, and then mark the run as complete."""
-    division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
-    optimizer = setup.build_optimizer(plan, model)
-    training = begin(
-        model,
-        setup.build_loss(task.loss),
-        optimizer,
-        division.training,
-        public=setup.load_public(plan, dataset),
-        physical_batch_size=setup.entries_at_once,
-        scheduler=setup.build_scheduler(plan, optimizer),
-        average=setup.build_average(model),
-    )
-    if not training.world.first:  # a rank that takes its part in steps and queries, and writes nothing
+    with refuse_together(world):
+        division, task, model = setup.divide(dataset, key), setup.task(dataset, plan), setup.build_model(dataset)
+        optimizer = setup.build_optimizer(plan, model)
+        options: dict[str, Any] = {
+            "public": setup.load_public(plan, dataset),
+            "physical_batch_size": setup.entries_at_once,
+            "scheduler": setup.build_scheduler(plan, optimizer),
+            "average": setup.build_average(model),
+        }
+        loss = setup.build_loss(task.loss)
+    training = begin(model, loss, optimizer, division.training, **options)
+    if not world.first:  # a rank that takes its part in steps and queries, and writes nothing
         with training:
             adopt_priors(training, task, division.training)
             training.run()

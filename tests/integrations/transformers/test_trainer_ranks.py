@@ -2,6 +2,7 @@
 
 import copy
 import json
+import time
 import warnings
 from dataclasses import replace
 
@@ -17,10 +18,10 @@ from tiny_trainings import Sequences, arguments, llama, make_plan, pad
 from distributed.processes import announce, run_ranks
 from privet import noise
 from privet.distributed.world import ALONE
-from privet.errors import PrivetError
 from privet.integrations.transformers.trainer import STATE, PrivateTrainer
 
 ROUNDING = 1e-6  # float32 sums in another order
+SHARED = Sequences()
 
 
 def fixed_plan():
@@ -91,30 +92,63 @@ def test_a_checkpoint_of_two_processes_is_resumed_by_any_number(tmp_path, size):
     assert (found["epsilon"], found["steps"]) == (make_plan(STEPS).epsilon(), STEPS)
 
 
+def refuse_padding(mine):
+    def raises():
+        raise ValueError("of this rank")
+
+    mine._check_padding = raises
+
+
+# What rank 1 does differently: arguments of the host, those of TrainingArguments, a change before it trains → its error.
+REFUSALS = {
+    "data": ({"train_dataset": Sequences(31)}, {}, None, "dataset is"),
+    "plan": ({"plan": None}, {}, None, "plan is 'NoneType'"),
+    "arguments": ({}, {"gradient_accumulation_steps": 2}, None, "TrainingArguments.gradient_accumulation_steps is 2"),
+    "evaluation data": ({"eval_dataset": SHARED}, {}, None, "eval_dataset is 'the training set'"),
+    "a used ledger": ({"ledger": "used"}, {}, None, "used holds a run already"),
+    "padding": ({}, {}, refuse_padding, "of this rank"),
+}
+
+
 def disagree(world, folder):
-    """Give rank 1 fewer examples than the plan has, and pass a host that takes itself for the only process."""
+    """Let rank 1 refuse what the others accept, and pass a host that takes itself for the only process."""
     warnings.simplefilter("ignore")
     announce(world)
-    found = {}
-    for name in ("data", "host"):
-        args = arguments(folder, ddp_backend="gloo")
+    (folder / "used").mkdir(exist_ok=True)
+    (folder / "used" / "ledger").write_text("a record\n")
+    found, seconds = {}, []
+    for name in ("host", *REFUSALS):
+        given, options, change, _ = REFUSALS.get(name, ({}, {}, None, "")) if world.rank == 1 else ({}, {}, None, "")
+        args = arguments(folder, ddp_backend="gloo", **options)
         if name == "host":
             args.distributed_state = copy.copy(args.distributed_state)
             args.distributed_state.num_processes = 1
-        data = Sequences(31 if name == "data" and world.rank == 1 else 32)
+        given = {"train_dataset": SHARED, "plan": fixed_plan(), **given}
+        if "ledger" in given:
+            given["ledger"] = folder / given["ledger"]
+        world.gather(name)  # all begin at once
+        begun = time.monotonic()
         try:
-            PrivateTrainer(model=llama(), args=args, train_dataset=data, data_collator=pad, plan=fixed_plan())
-        except PrivetError as error:
+            mine = PrivateTrainer(model=llama(), args=args, data_collator=pad, **given)
+            if change is not None:
+                change(mine)
+            mine.train()
+        except Exception as error:
             found[name] = str(error)
+        seconds.append(time.monotonic() - begun)
+    host(world, folder).train()  # a rank that refused is not lost
     (folder / f"{world.rank}.json").write_text(json.dumps(found))
+    print("seconds until all had raised:", dict(zip(("host", *REFUSALS), seconds, strict=True)))
 
 
 @pytest.mark.slow
 def test_what_one_rank_refuses_ends_the_trainers_of_all_and_a_host_that_counts_one_process_is_refused(tmp_path):
     run_ranks(2, disagree, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
-    assert first["data"].startswith("rank 1 failed: dataset is")
-    assert second["data"].startswith("dataset is")
+    for name, (*_, text) in REFUSALS.items():
+        assert text in second[name], name
+        assert first[name].startswith("rank 1 failed: "), name
+        assert name == "padding" or text in first[name], name
     for found in (first, second):
         assert "TrainingArguments.world_size is 1; it must be the number of processes, 2" in found["host"]
         assert "use_cpu=True" in found["host"]

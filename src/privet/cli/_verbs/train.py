@@ -16,7 +16,7 @@ from privet.cli.options import command, option
 from privet.cli.output import DATA, MODEL, PRIVACY, RUN
 from privet.cli.running import check_before, make_setup, resume_run, start_run
 from privet.data import DataSet
-from privet.distributed.launch import joined, launch
+from privet.distributed.launch import joined, launch, refuse_together
 from privet.distributed.world import count_processes
 from privet.errors import InvalidArgumentError
 from privet.momentum import InnerOuter
@@ -120,12 +120,13 @@ def train(context: typer.Context, given: TrainOptions) -> None:
     if (running := count_processes()) > 1 and given.processes not in (1, running):
         raise InvalidArgumentError("--processes", given.processes, f"the {running} that torchrun started, or left out")
     if given.processes > running == 1:
-        raise SystemExit(launch(given.processes, context.obj))
+        # A plan of --config is in the context of this command, and the words of the command line are in the one above it.
+        raise SystemExit(launch(given.processes, context.find_root().obj, given.device))
     with joined(given.device) as world:
         if given.resume is not None:
             resume_run(given, given.resume, runs.Setup, world)
             return
-        with world.together():
+        with refuse_together(world):
             prepared = _prepare(context, given)
         start_run(given, *prepared, world)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Never, Self
 
 import lightning.pytorch as pl
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.utils.data import Dataset
 
 from privet.distributed import World
@@ -16,6 +18,7 @@ from privet.errors import InvalidArgumentError
 from privet.integrations.lightning import trainer_settings
 from privet.plan import Plan
 from privet.training import Storage, Training
+from privet.training.together import begin_together
 
 
 @dataclass
@@ -79,7 +82,8 @@ class PrivateModule(pl.LightningModule):
     def configure_callbacks(self) -> Any:
         """Check the Trainer before Lightning does, and close the training of an earlier fit."""
         if self.trainer.state.fn == "fit":
-            trainer_settings.check_trainer(self.trainer, self._required().plan)
+            with self._checks():
+                trainer_settings.check_trainer(self.trainer, self._required().plan)
             trainer_settings.undo_compilation(self)
             trainer_settings.use_own_ticks(self.trainer, self)
             trainer_settings.leave_unwrapped(self.trainer)
@@ -121,12 +125,26 @@ class PrivateModule(pl.LightningModule):
             raise InvalidArgumentError("module", type(self).__name__, "one with a plan", "Call set_privacy(plan, dataset) first.")
         return self._privacy
 
+    @contextlib.contextmanager
+    def _checks(self) -> Iterator[World]:
+        """Return a context for checks of a fit, in which all ranks refuse what one refuses, with their world.
+
+        Until Lightning has made the group, each refuses for itself; what starts the processes ends them with the first one.
+        """
+        several = self.trainer.world_size > 1
+        if several and not distributed.is_initialized():
+            yield World()
+            return
+        world = World.here() if several else World()
+        with begin_together(world):
+            yield world
+
     def _open(self, privacy: _Privacy, trainer: pl.Trainer) -> Training:
         given = (self, partial(_losses, trainer.precision_plugin), trainer.optimizers[0], privacy.dataset)
-        world = World.here() if trainer.world_size > 1 else World()
         saved = None if trainer.ckpt_path is None else privacy.saved
-        trainer_settings.check_place(privacy.storage.folder, trainer.ckpt_path, saved is not None, privacy.plan)
-        Hooks.check(trainer, self.private_training)
+        with self._checks() as world:
+            trainer_settings.check_place(privacy.storage.folder, trainer.ckpt_path, saved is not None, privacy.plan)
+            Hooks.check(trainer, self.private_training)
         if saved is None:
             return Training(privacy.plan, *given, privacy.storage, world=world, **privacy.options)
         # The directory has its files and its anchor from the start.
@@ -169,7 +187,8 @@ class Hooks(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Check optimizers, schedulers and loader, before a batch is read."""
-        trainer_settings.check_optimization(trainer, self._base.train_dataloader(module), module._required().dataset)
+        with module._checks():
+            trainer_settings.check_optimization(trainer, self._base.train_dataloader(module), module._required().dataset)
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: int, batch_idx: int) -> None:
         """Keep that there was a training batch."""

@@ -6,6 +6,7 @@ noises, and leaves the release in `.grad`; the host's optimizer and scheduler ta
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import json
@@ -18,12 +19,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, Dataset
 
 from privet._utils.files import write_atomically, write_text
 from privet.collate import Collate
-from privet.distributed import World
+from privet.distributed.world import ALONE, World, count_processes
 from privet.errors import InvalidArgumentError, LedgerError, PrivetError, PrivetWarning
 from privet.gradients.core.losses import LossFunction
 from privet.integrations.transformers import arguments, padding
@@ -33,6 +34,7 @@ from privet.plan import Plan
 from privet.reading.batches import BatchDataset, check_dataset, check_map_style
 from privet.training import Reading, Step, Storage, Training
 from privet.training.directory import check_plan, holds_run
+from privet.training.together import begin_together
 from privet.units import grouped
 
 try:
@@ -105,33 +107,37 @@ class PrivateTrainerMixin:
         adopt: bool = False,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(plan, Plan):
-            raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
-        self.plan, self.loss_fn, self.ledger, self.reading, self.adopt = plan, loss_fn, Storage.of(ledger), reading, adopt
-        self.training: Training | None = None
-        self._releases: Iterator[Step] | None = None
-        self._resumes = False
-        self._pads = True
-        self._checkpoint: Path | None = None
-        arguments.check_overrides(type(self))
-        bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
-        given = bound.arguments
-        self._check_given(given)
-        if "model" in given:
-            given["model"] = _uncompiled(given["model"])
+        # TrainingArguments make the group; if none were given, the host makes them.
+        known = count_processes() == 1 or distributed.is_initialized()
+        self._world = World.here() if known else ALONE
+        with begin_together(self._world) if known else contextlib.nullcontext():
+            if not isinstance(plan, Plan):
+                raise InvalidArgumentError("plan", type(plan).__name__, "a privet.Plan")
+            self.plan, self.loss_fn, self.ledger, self.reading, self.adopt = plan, loss_fn, Storage.of(ledger), reading, adopt
+            self.training: Training | None = None
+            self._releases: Iterator[Step] | None = None
+            self._resumes = False
+            self._pads = True
+            self._checkpoint: Path | None = None
+            arguments.check_overrides(type(self))
+            bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
+            given = bound.arguments
+            self._check_given(given)
+            if "model" in given:
+                given["model"] = _uncompiled(given["model"])
         super().__init__(*bound.args, **bound.kwargs)
         # A copy: what follows from this plan must not be read as a wish of the user when the arguments are used again.
         self.args = copy.copy(self.args)
-        self._check_arguments()
-        self._world = World.here()
-        arguments.check_world(self.args, self._world.size)
+        self._world = self._world if known else World.here()
+        with begin_together(self._world):
+            self._check_arguments()
+            arguments.check_world(self.args, self._world.size)
+            self._private.append(self.train_dataset)  # as the host has prepared it
+            if self.train_dataset is not None:
+                dataset, _, _ = self._private_parts()
+                check_dataset(dataset, plan.examples, plan.unit)
         if self._world.size > 1:  # releases are alike in all processes, so nothing has to wrap the model to average gradients
             self.accelerator.prepare_model = partial(self.accelerator.prepare_model, evaluation_mode=True)
-        self._private.append(self.train_dataset)  # as the host has prepared it
-        if self.train_dataset is not None:
-            dataset, _, _ = self._private_parts()
-            with self._world.together():
-                check_dataset(dataset, plan.examples, plan.unit)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Take the steps of the plan, in the host's loop, and return what the host does; the training loss, private, is NaN.
@@ -142,6 +148,15 @@ class PrivateTrainerMixin:
                 update; the run ends at the plan's last step, with the schedule of that step.
             *args, **kwargs: as for the host.
         """
+        with begin_together(self._world):
+            found = self._find_checkpoint(resume_from_checkpoint)
+        try:
+            return super().train(found or None, *args, **kwargs)._replace(training_loss=math.nan)  # type: ignore[misc]
+        finally:
+            self._close()
+
+    def _find_checkpoint(self, resume_from_checkpoint: str | bool | None) -> str | bool | None:
+        """Return the checkpoint to resume from, and note it; refuse what would begin a run twice, or resume none."""
         self._check_arguments()
         used = self.ledger.folder is not None and holds_run(self.ledger.folder)
         if not resume_from_checkpoint and (used or self.training is not None):
@@ -156,10 +171,7 @@ class PrivateTrainerMixin:
             check_plan(self.ledger.folder, self.plan)
         found = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else resume_from_checkpoint
         self._resumes, self._checkpoint = used, Path(found) if found else None
-        try:
-            return super().train(found or None, *args, **kwargs)._replace(training_loss=math.nan)  # type: ignore[misc]
-        finally:
-            self._close()
+        return found
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return empty batches, as many as an epoch of the plan has steps."""
@@ -286,20 +298,18 @@ class PrivateTrainerMixin:
 
     def _open(self) -> None:
         """Create the training, or open it again at a checkpoint, whose model and optimizer the host has restored."""
-        self._check_padding()
-        dataset, collate, loss_fn = self._private_parts()
+        with begin_together(self._world):
+            self._check_padding()
+            dataset, collate, loss_fn = self._private_parts()
+            reading = Reading(workers=self.args.dataloader_num_workers) if self.reading is None else self.reading
+            state = None if self._checkpoint is None else read_state(self._checkpoint)
         outer = self.optimizer
         optimizer = outer.optimizer if isinstance(outer, AcceleratedOptimizer) else outer
-        options = {
-            "collate": collate,
-            "world": self._world,
-            "physical_batch_size": self.args.per_device_train_batch_size,
-            "reading": Reading(workers=self.args.dataloader_num_workers) if self.reading is None else self.reading,
-        }
+        physical = self.args.per_device_train_batch_size
+        options = {"collate": collate, "world": self._world, "physical_batch_size": physical, "reading": reading}
         # The host decides when to save.
         storage = replace(self.ledger, checkpoint_every=_NEVER)
         if self._resumes:
-            state = None if self._checkpoint is None else read_state(self._checkpoint)
             storage = replace(storage, anchor=None, files={}, private={}, restore=False)
             training = Training.resume(storage, self.model, loss_fn, optimizer, dataset, adopt=self.adopt, **options)
             if state is not None:
