@@ -1,6 +1,6 @@
 """Models of every kind under FSDP2, with the fixed source of noise."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -179,6 +179,14 @@ class Case:
     way: str = "by module"  # how it is summed unless the world says "gathered"
 
 
+def two_optimizers(model, plan):
+    matrices, others = [], []
+    for parameter in model.parameters():
+        (matrices if parameter.dim() > 1 else others).append(parameter)
+    return optim.Combined(torch.optim.AdamW(matrices, lr=1e-3), torch.optim.SGD(others, lr=0.1))
+
+
+LANGEVIN = optim.sgld_noise(0.1, batch_size=8, sensitivity=0.5, diffusion=0.05)
 VECTORS = {"losses": square_losses, "rows": (WIDTH,)}
 SEQUENCES = {"losses": square_losses, "rows": (4, WIDTH)}
 CASES = {
@@ -189,11 +197,18 @@ CASES = {
             model.parameters(), lr=1e-3, floor=0.01, noise_deviation=plan.gradient_deviations().tolist()
         )
     ),
+    "SGLD": Case(
+        plan={"noise": replace(LANGEVIN, source="fixed")},
+        optimizer=lambda model, plan: optim.SGLD(model.parameters(), 0.1, examples=N, diffusion=0.05),
+    ),
+    "Combined": Case(optimizer=two_optimizers),
     "layerwise": Case(plan={"clipping": clipping.Layerwise(clipping.Flat(0.5))}),
     "adaptive": Case(plan={"clipping": clipping.AdaptiveQuantile(clipping.Flat(0.5))}),
     "automatic": Case(plan={"clipping": clipping.Automatic(0.5)}),
     "empty ranks": Case(plan={"sampling": sampling.Poisson(batch_size=1)}),
-    "correlated": Case(plan={"sampling": sampling.BallsInBins(batch_size=12), "noise": noise.Banded(1.0, bands=3, source="fixed")}),
+    "correlated": Case(
+        plan={"sampling": sampling.BallsInBins(batch_size=12), "noise": noise.Banded(1.0, bands=3, source="fixed")}
+    ),
     "workers": Case(options={"reading": privet.Reading(1)}),
     "users": Case(plan={"unit": "one user"}, losses=units.grouped(word_losses)),
     "tied": Case(lambda: Words(tied=True)),

@@ -1,4 +1,4 @@
-"""Passes by module over sharded models: correct for every family of layers, with FSDP2's collectives, and never with freed memory."""
+"""Passes by module over sharded models: correct for every family of layers, with FSDP2's collectives, without freed memory."""
 
 import sys
 import warnings
@@ -12,7 +12,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from distributed.processes import run_ranks
 from distributed.sharded_trainings import Layers, Outside, make, shard, square_losses, word_losses
 from privet.clipping import Flat
-from privet.distributed import collectives
+from privet.clipping.clipped_sum import ClippedSum
+from privet.distributed import collectives, sharded_sums
 from privet.distributed.sharded import ShardedModel
 from privet.distributed.sharded_sums import ShardedSums
 from privet.distributed.world import ALONE
@@ -20,11 +21,12 @@ from privet.errors import PrivetWarning
 from privet.gradients import clipped_sum
 from privet.gradients.core.examples import split_batch
 from privet.gradients.engine import Clipper, Engine
+from privet.noise import SecureSource, Token, release
 from privet.reading.batches import Group
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 import cases
-from oracle import EXAMPLES, plain_clipped_sum, reference, relative_error
+from oracle import plain_clipped_sum, reference, relative_error
 
 # Reasons for which the whole model is gathered, by a word of the message.
 GATHERED = ("differ in a value", "outside its module", "no rule supports")
@@ -84,8 +86,51 @@ def test_sums_by_module_are_those_of_plain_autograd_for_every_family(case):
     assert relative_error(sums, plain_clipped_sum(known.expected, "Flat", 0.7)) <= 1e-9
 
 
+@pytest.mark.usefixtures("_group")
+def test_a_pass_that_gathers_out_of_order_fails_before_it_gathers():
+    """Ranks that gather different modules would wait for each other, or mix their memory."""
+    model = shard(Layers(nn.Linear(17, 5), nn.Linear(5, 2)))
+    sharded = ShardedModel(model, ALONE)
+    with sharded.gathered():
+        engine = Engine(model, square_losses, sharded.whole, "ghost", skip_errors=True)
+    examples = split_batch((torch.randn(3, 17),))
+    passes = ShardedSums.of(sharded, engine, [examples]).passes
+    assert passes.schedule == [0, 1, 2, 2, 1]
+    passes.schedule, gathered = [0, 2, 1, 2, 1], []
+    sharded.gather = lambda *keys: gathered.extend(keys)
+    with sharded.without_hooks():
+        assert passes.run(lambda: sharded_sums._record(engine, examples)) == (None, True)
+    assert gathered == passes.schedule
+
+
+def release_shards(world, folder):
+    """Release zeros, by shards; save the noise of this rank, and what the release says of itself."""
+    torch.manual_seed(0)
+    model = shard(Layers(nn.Linear(300, 201, bias=False)))
+    sharded = ShardedModel(model, world)
+    sums = {**sharded.zero_shards(), "count:": torch.zeros(1, dtype=torch.float64)}
+    clipped = ClippedSum(sums, 0.5, torch.zeros(0))
+    noised = release(clipped, Token(1, 2.0), SecureSource(), 4.0, owners=sharded)
+    torch.save((noised.tensors, noised.sensitivity, noised.standard_deviation), f"{folder}/{world.rank}.pt")
+
+
+def test_the_noise_of_shards_is_that_of_one_process(tmp_path):
+    """Its deviation has the rounding of all coordinates, not of a shard's; shards are independent; statistics have one value."""
+    run_ranks(2, release_shards, tmp_path)
+    (first, *said), (second, *other) = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2))
+    zeros = {"weight": torch.zeros(201, 300), "count:": torch.zeros(1, dtype=torch.float64)}
+    alone = release(ClippedSum(zeros, 0.5, torch.zeros(0)), Token(1, 2.0), SecureSource(), 4.0)
+    assert said == other == [alone.sensitivity, alone.standard_deviation]
+    assert torch.equal(first["count:"], second["count:"])
+    noise = [each["parts.0.weight"].double().flatten() * 4.0 for each in (first, second)]
+    assert [len(each) for each in noise] == [101 * 300, 100 * 300]
+    for each in noise:
+        assert abs(float(each.std()) - 1.0) < 0.03  # 7 standard deviations of the estimate
+    assert abs(float((noise[0][: 100 * 300] * noise[1]).mean())) < 7 / (100 * 300) ** 0.5
+
+
 def count_collectives(world, folder):
-    """Count the collectives of a plain pass of FSDP2, of a private pass by module, and of a step with the whole model gathered."""
+    """Count the collectives of a plain pass of FSDP2, of a private pass by module, and of a step with the model gathered."""
     counts = dict.fromkeys(("gather", "reduce"), 0)
 
     def count(kind, call):
@@ -118,7 +163,8 @@ def count_collectives(world, folder):
     assert step == (passes * plain[0], passes * plain[1])
     assert passes > 1
     world.gathered = True
-    assert of(lambda steps=iter(make("SGD", world)): next(steps)) == (modules, modules)
+    steps = iter(make("SGD", world))
+    assert of(lambda: next(steps)) == (modules, modules)
 
 
 def test_a_pass_has_the_collectives_of_fsdp_and_a_gathered_step_one_for_each_module(tmp_path):
@@ -141,6 +187,7 @@ def clip_in_low_precision(world, folder):
     assert 0.49 < longest <= 0.5
 
 
+@pytest.mark.slow
 def test_a_policy_of_low_precision_keeps_every_contribution_within_the_bound(tmp_path):
     run_ranks(2, clip_in_low_precision, tmp_path)
 
@@ -161,6 +208,7 @@ def sum_odd_values(world, folder):
         torch.testing.assert_close(whole, expected[name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_values_beyond_float32_are_clipped_as_in_one_process(tmp_path):
     run_ranks(2, sum_odd_values, tmp_path)
 

@@ -62,6 +62,18 @@ def test_ranks_with_shards_give_the_parameters_of_one_process_for_every_kind_of_
     compare(tmp_path, (2, 3), tuple(CASES), gathered)
 
 
+def sum_unequal_parts(world, folder):
+    """Rank 1 alone has examples in most steps: it has the last part of an odd draw."""
+    warnings.simplefilter("ignore")
+    with make("empty ranks", world) as training:
+        training.run()
+        assert training._sums.passes is not None
+
+
+def test_ranks_take_different_numbers_of_passes(tmp_path):
+    run_ranks(2, sum_unequal_parts, tmp_path)
+
+
 def continue_elsewhere(world, folder, name, session):
     """Take three steps in the first session, and the others in the second, which saves the model."""
     warnings.simplefilter("ignore")

@@ -9,6 +9,10 @@ SAME = RESULTS("test_two_processes_give_the_parameters_of_one")
 SHARDS = RESULTS("test_a_sharded_data_set_gives_what_the_whole_one_gives")
 SHARES = partial(among, "test_shares_of_noise")
 TOGETHER = partial(among, "test_ranks_refuse_together")
+SHARDED = partial(among, "test_sharded_models")
+BY_MODULE = SHARDED("test_two_ranks_with_shards_give_the_parameters_of_one_process[False]")
+GATHERED = SHARDED("test_two_ranks_with_shards_give_the_parameters_of_one_process[True]")
+PASSES = partial(among, "test_module_passes")
 
 MUTANTS = [
     Mutant("every rank sums the whole draw", "World.take", "return first, draw[first:stop]", "return 0, draw", SAME),
@@ -35,4 +39,25 @@ MUTANTS = [
     Mutant("the last coordinate of a share has no owner", "scatter_sums", "if low < high:", "if low < high - 1:",
            SHARES("test_every_coordinate_has_one_owner_and_shares_join_to_the_sum")),
     Mutant("all shares have the first coordinates' noise", "draw_shares", "[first : first + len(part)]", "[: len(part)]", SAME),
+    Mutant("the rounding of shards alone is covered", "ShardedModel.sizes", "self.shards[name].numel() if", "total.numel() if",
+           PASSES("test_the_noise_of_shards_is_that_of_one_process")),
+    Mutant("all shards have the first coordinates' noise", "ShardedModel._first_coordinate", "* self.world.rank)", "* 0)",
+           BY_MODULE),
+    Mutant("the statistics of one rank are released", "ShardedModel.scatter", "every.sum(0)", "every[0]", GATHERED),
+    Mutant("a rank takes the rows of another", "reduce_rows", "rows[name] * (rank + 1)) - rows[name] * rank",
+           "rows[name] * (size - rank)) - rows[name] * (size - 1 - rank)", BY_MODULE),
+    Mutant("examples whose pass fails are left out", "ShardedSums._run", "return examples if failed else None", "return None",
+           BY_MODULE),
+    Mutant("ranks stop with rank 0", "ShardedSums._sum_by_module", "if not any(more for more, _ in told):",
+           "if not told[0][0]:", SHARDED("test_ranks_take_different_numbers_of_passes")),
+    Mutant("modules are gathered in any order", "ModulePasses._gather", "self.schedule is not None and", "False and",
+           PASSES("test_a_pass_that_gathers_out_of_order_fails_before_it_gathers")),
+    Mutant("memory that the sum reads is freed", "ModulePasses.is_needed", "self._recorder is not None and", "False and",
+           BY_MODULE),
+    Mutant("a parameter without memory is read", "_refuse_freed", "not x.untyped_storage().size()", "False",
+           PASSES("test_a_parameter_is_not_read_where_it_has_no_memory")),
+    Mutant("a checkpoint has the shards of rank 0", "to_whole", "leaf.full_tensor().detach()", "leaf.to_local().detach()",
+           SHARDED("test_a_run_resumes_in_any_number_of_processes_and_its_model_is_whole[AdamW, scheduler-2-1]")),
+    Mutant("every rank restores the first rows", "ShardedState._take", "rows * self._model.world.rank", "0",
+           SHARDED("test_a_run_resumes_in_any_number_of_processes_and_its_model_is_whole[adaptive-2-3]")),
 ]  # fmt: skip
