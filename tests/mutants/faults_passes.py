@@ -156,7 +156,7 @@ MUTANTS = [
            "if is_foreign(func):", "if False:", among("test_calls", "test_custom_operators_use_the_loop")),
     Mutant("tensors that are made inside are shared", "ExampleCalls._call_shared", "if not self._fresh or name not in _FACTORIES",
            "if name not in ()", among("test_ghost", "test_examples_may_be_written_into_what_was_a_constant")),
-    Mutant("copies of a parameter have no gradient", "ExampleCalls._copy_parameter", "self._recorder.per_example_copy(x)",
+    Mutant("copies of a parameter have no gradient", "ExampleCalls._copy_parameter", "self.recorder.per_example_copy(x)",
            "x.detach()", among("test_ghost", "test_functions_without_a_rule_use_per_example_copies")),
     # Passes
     Mutant("examples write into the batch", "Examples.copy_leaves", "copy(leaf) if own else", "leaf if own else",

@@ -46,7 +46,7 @@ MUTANTS = [
     Mutant("the statistics of one rank are released", "ShardedModel.scatter", "every.sum(0)", "every[0]", GATHERED),
     Mutant("a rank takes the rows of another", "reduce_rows", "rows[name] * (rank + 1)) - rows[name] * rank",
            "rows[name] * (size - rank)) - rows[name] * (size - 1 - rank)", BY_MODULE),
-    Mutant("examples whose pass fails are left out", "ShardedSums._run", "return examples if failed else None", "return None",
+    Mutant("examples whose pass fails are left out", "ShardedSums._sum_by_module", "examples if has_failed", "None if has_failed",
            BY_MODULE),
     Mutant("ranks stop with rank 0", "ShardedSums._sum_by_module", "if not any(more for more, _ in told):",
            "if not told[0][0]:", SHARDED("test_ranks_take_different_numbers_of_passes")),

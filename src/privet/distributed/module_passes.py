@@ -48,7 +48,7 @@ class ModulePasses:
     def run(self, record: Callable[[], Tape] | None) -> tuple[Tape | None, bool]:
         """Return what a function records, and whether it failed; the collectives are those of a pass in any case.
 
-        Modules whose values the sum needs stay whole until `release` is called for them.
+        Modules whose values the sum needs stay whole until `free` is called for them.
         """
         self._begin()
         tape, failed = None, False
@@ -69,21 +69,21 @@ class ModulePasses:
         if self.schedule is None:
             self.schedule = self._gathered
         for key in self.schedule[len(self._gathered) :]:
-            self.model.release(key)  # FSDP gathers nothing if it is whole
+            self.model.free(key)  # FSDP gathers nothing if it is whole
             self.model.gather(key)
             self._open.add(key)
         for key in tuple(self._open):
-            self._release(key)
+            self._free(key)
         return tape, failed
 
     def is_needed(self, key: int) -> bool:
         """Return whether the sum reads values of a module's parameters: tensors derived from them are differentiated again."""
         return self._recorder is not None and not self._recorder.reread.isdisjoint(self.model.members[key])
 
-    def release(self, key: int) -> None:
+    def free(self, key: int) -> None:
         """Free the memory of a module that was kept for the sum."""
         self._open.discard(key)
-        self.model.release(key)
+        self.model.free(key)
 
     def _gather(self, key: int) -> None:
         if key in self._open:
@@ -97,9 +97,9 @@ class ModulePasses:
             self.model.gather(key)
         self._program.guard.forget_places()
 
-    def _release(self, key: int) -> None:
+    def _free(self, key: int) -> None:
         if key in self._open and not self.is_needed(key):
-            self.release(key)
+            self.free(key)
             self._program.guard.forget_places()
 
     # Called by the hooks of modules, inside vmap.
@@ -108,7 +108,7 @@ class ModulePasses:
         tensors = self._below(given, lambda: self._gather(key))
         call = _Call(self, key, len(tensors))
         for x in tensors:
-            self._mark(x).releases.append(call.end)
+            self._mark(x).frees.append(call.end)
         self._calls.setdefault(key, []).append(call)
         return given
 
@@ -117,7 +117,7 @@ class ModulePasses:
 
         def done() -> None:
             if not self._in_backward and key != self.model.root:
-                self._release(key)
+                self._free(key)
 
         for x in self._below(output, done):
             self._mark(x).gathers.append(call.begin)
@@ -155,7 +155,7 @@ class ModulePasses:
         """Release a module after the backward pass of the last of its running calls."""
         self._running[key] -= 1
         if not self._running[key]:
-            self._release(key)
+            self._free(key)
 
 
 class _Call:
@@ -181,15 +181,15 @@ class _Call:
 
 
 class _Mark:
-    """What happens when the gradient of a tensor of all examples is known: modules are released, and then others gathered."""
+    """What happens when the gradient of a tensor of all examples is known: modules are freed, and then others gathered."""
 
     def __init__(self, x: Tensor) -> None:
-        self.releases: list[Callable[[], None]] = []
+        self.frees: list[Callable[[], None]] = []
         self.gathers: list[Callable[[], None]] = []
         self._handle = x.register_hook(self._call)
 
     def _call(self, gradient: Tensor) -> None:
-        for each in (*self.releases, *self.gathers):
+        for each in (*self.frees, *self.gathers):
             each()
 
     def remove(self) -> None:

@@ -97,7 +97,7 @@ class ShardedModel:
         try:
             yield
         finally:
-            self.release(*range(len(self.modules)))
+            self.free(*range(len(self.modules)))
             self._bind(whole=False)
             for table, number, hook, _ in (each for hooks in self._hooks for each in hooks):
                 table[number] = hook
@@ -108,7 +108,7 @@ class ShardedModel:
             for key in keys:
                 self.modules[key].unshard()
 
-    def release(self, *keys: int) -> None:
+    def free(self, *keys: int) -> None:
         """Free the memory of modules' parameters."""
         for key in keys:
             self.modules[key].reshard()

@@ -24,7 +24,7 @@ from privet.gradients.core.randomness import Draws
 from privet.gradients.engine import Clipper, Engine
 from privet.gradients.methods import ghost
 from privet.gradients.methods.passes import describe
-from privet.gradients.methods.tape import Tape, Weights, weigh_examples
+from privet.gradients.methods.tape import Groups, Tape, Weights, weigh_examples
 from privet.reading.batches import Group, PhysicalBatch, move_groups
 
 Batches = Iterator[tuple[PhysicalBatch, list[Group]]]
@@ -84,11 +84,12 @@ class ShardedSums:
         norms = torch.zeros(len(clipper.groups), 0, dtype=torch.float64, device=engine.device)
         total = {**self.model.zero_shards(), **weigh(rule, norms, clipper.groups)[1]}
         failed: Examples | None = None
+        error: BaseException | None = None
         with self.model.without_hooks(), preserve_generators():
             while True:
-                examples, error = None, None
+                examples = None
                 try:
-                    examples = next(groups, None)
+                    examples = None if error is not None else next(groups, None)
                 except BaseException as problem:  # all ranks raise
                     error = problem
                 with hold_signals():
@@ -97,25 +98,39 @@ class ShardedSums:
                         self._repeat(engine, failed, clipper, total)
                     if not any(more for more, _ in told):
                         break
-                    failed = self._run(passes, engine, examples, clipper, total)
+                    has_failed, error = self._run(passes, engine, examples, clipper, total)
+                    failed = examples if has_failed else None
         scales, sensitivity = read_scales(rule, tuple(clipper.summed))
         return ClippedSum(total, sensitivity, torch.zeros(0, dtype=torch.float64, device="cpu"), None, scales)
 
     def _run(
         self, passes: ModulePasses, engine: Engine, examples: Examples | None, clipper: Clipper, total: dict[str, Tensor]
-    ) -> Examples | None:
-        """Add the sum of one pass; a rank without examples takes part. Return the examples if their pass failed."""
+    ) -> tuple[bool, BaseException | None]:
+        """Add the sum of one pass; a rank without examples takes part. Return whether the pass failed, and a later error.
+
+        After the first module is reduced, the examples must not be summed again: they would count twice.
+        """
         tape, failed = passes.run(None if examples is None else lambda: _record(engine, examples))
-        weights: Weights | None = None
+        weights, later = Weights(torch.empty(0)), None
         if tape is not None:
-            weights, statistics, _, _ = weigh_examples(tape, clipper.rule, clipper.groups)
-            _add(total, statistics)
+            try:
+                weights, statistics, _, _ = weigh_examples(tape, clipper.rule, clipper.groups)
+            except USER_ERRORS as error:
+                raise_interrupt(error)
+                tape, failed = None, True
+            else:
+                _add(total, statistics)
         for key, names in enumerate(self.model.members):
             if names:
-                sums = self.model.zeros(names) if tape is None or weights is None else _sum_of(tape, weights, clipper, names)
-                _add(total, self.model.reduce(sums))
-            passes.release(key)
-        return examples if failed else None
+                sums = None
+                if tape is not None and later is None:
+                    try:
+                        sums = _sum_of(tape, weights, clipper.groups, names)
+                    except USER_ERRORS as error:
+                        later = error
+                _add(total, self.model.reduce(self.model.zeros(names) if sums is None else sums))
+            passes.free(key)
+        return failed, later
 
     def _repeat(self, engine: Engine, examples: Examples | None, clipper: Clipper, total: dict[str, Tensor]) -> None:
         """Add the sum over examples whose pass failed, by other passes: with the whole model, so without collectives."""
@@ -125,7 +140,7 @@ class ShardedSums:
         own = {name: sums.pop(name) for name in self.model.whole if name in sums}
         _add(total, sums)
         _add(total, self.model.reduce_all(own or self.model.zeros(list(self.model.whole))))
-        self.model.release(*keys)
+        self.model.free(*keys)
 
 
 def _list_groups(batches: Batches, device: torch.device) -> Iterator[Examples]:
@@ -140,7 +155,14 @@ def _try(passes: ModulePasses, engine: Engine, examples: Examples) -> str:
     for program.takes_gradients, program.writes_into_new_tensors in itertools.product((False, True), repeat=2):
         try:
             with passes.model.without_hooks(), preserve_generators():
-                passes.run(lambda: _record(engine, examples))
+                tape, _ = passes.run(lambda: _record(engine, examples))
+                assert tape is not None
+                groups, ones = [tuple(engine.parameters)], Weights(torch.ones(1, tape.examples, device=engine.device))
+                tape.group_norms(groups)
+                for key, names in enumerate(passes.model.members):
+                    if names:
+                        _sum_of(tape, ones, groups, names)
+                    passes.free(key)
         except USER_ERRORS as error:
             raise_interrupt(error)
             differ = isinstance(error, SplitError)
@@ -156,11 +178,11 @@ def _record(engine: Engine, examples: Examples) -> Tape:
     return ghost.record(program, examples, Draws(examples.count, engine.seeds), batched_from_the_start=fresh)
 
 
-def _sum_of(tape: Tape, weights: Weights, clipper: Clipper, names: Sequence[str]) -> dict[str, Tensor]:
+def _sum_of(tape: Tape, weights: Weights, groups: Groups, names: Sequence[str]) -> dict[str, Tensor]:
     """Return the sums of some parameters' gradients, which the tape then lacks."""
     own = {name: tape.parameters[name] for name in names}
     part = Tape(tape.examples, own, {name: tape.grads.pop(name) for name in names if name in tape.grads})
-    return weights.sum(part, [[name for name in group if name in own] for group in clipper.groups])
+    return weights.sum(part, [[name for name in group if name in own] for group in groups])
 
 
 def _add(total: dict[str, Tensor], sums: Mapping[str, Tensor]) -> None:
