@@ -95,12 +95,12 @@ def test_a_pass_that_gathers_out_of_order_fails_before_it_gathers():
         engine = Engine(model, square_losses, sharded.whole, "ghost", skip_errors=True)
     examples = split_batch((torch.randn(3, 17),))
     passes = ShardedSums.of(sharded, engine, [examples]).passes
-    assert passes.schedule == [0, 1, 2, 2, 1]
-    passes.schedule, gathered = [0, 2, 1, 2, 1], []
+    assert passes.order == [0, 1, 2, 2, 1]
+    passes.order, gathered = [0, 2, 1, 2, 1], []
     sharded.gather = lambda *keys: gathered.extend(keys)
     with sharded.without_hooks():
         assert passes.run(lambda: sharded_sums._record(engine, examples)) == (None, True)
-    assert gathered == passes.schedule
+    assert gathered == passes.order
 
 
 def release_shards(world, folder):

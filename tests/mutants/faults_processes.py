@@ -50,7 +50,7 @@ MUTANTS = [
            BY_MODULE),
     Mutant("ranks stop with rank 0", "ShardedSums._sum_by_module", "if not any(more for more, _ in told):",
            "if not told[0][0]:", SHARDED("test_ranks_take_different_numbers_of_passes")),
-    Mutant("modules are gathered in any order", "ModulePasses._gather", "self.schedule is not None and", "False and",
+    Mutant("modules are gathered in any order", "ModulePasses._gather", "self.order is not None and", "False and",
            PASSES("test_a_pass_that_gathers_out_of_order_fails_before_it_gathers")),
     Mutant("memory that the sum reads is freed", "ModulePasses.is_needed", "self._recorder is not None and", "False and",
            BY_MODULE),

@@ -1,7 +1,7 @@
 """Passes in which a module's parameters are whole only around its forward and its backward pass, as under FSDP2 itself.
 
-All ranks gather the same modules in the same order in each pass: that of a pass over public input, the schedule. A rank whose
-pass fails, or that has no examples, gathers the rest of the schedule alone.
+All ranks gather the same modules in the same order in each pass: that of a pass over public input, the order. A rank whose
+pass fails, or that has no examples, gathers the rest alone.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class ModulePasses:
     """The passes of one sharded model. Its hooks must be Privet's (`ShardedModel.without_hooks`).
 
     Attributes:
-        schedule: the modules in the order in which a pass gathers them; None before the first pass, which finds it.
+        order: the modules in the order in which a pass gathers them; None before the first pass, which finds it.
     """
 
     def __init__(self, model: ShardedModel, program: Program) -> None:
         self.model, self._program = model, program
-        self.schedule: list[int] | None = None
+        self.order: list[int] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -57,7 +57,7 @@ class ModulePasses:
             tape = None if record is None else record()
         except USER_ERRORS as error:
             raise_interrupt(error)
-            if self.schedule is None:
+            if self.order is None:
                 raise
             self.model.world.check_running()
             failed = True
@@ -66,9 +66,9 @@ class ModulePasses:
             for mark in self._marks.values():
                 mark.remove()
             self._marks.clear()
-        if self.schedule is None:
-            self.schedule = self._gathered
-        for key in self.schedule[len(self._gathered) :]:
+        if self.order is None:
+            self.order = self._gathered
+        for key in self.order[len(self._gathered) :]:
             self.model.free(key)  # FSDP gathers nothing if it is whole
             self.model.gather(key)
             self._open.add(key)
@@ -89,7 +89,7 @@ class ModulePasses:
         if key in self._open:
             return
         place = len(self._gathered)
-        if self.schedule is not None and self.schedule[place : place + 1] != [key]:
+        if self.order is not None and self.order[place : place + 1] != [key]:
             raise UntraceableError("modules run in another order than on the input of the check")
         self._gathered.append(key)
         self._open.add(key)

@@ -59,7 +59,7 @@ class ShardedSums:
             for examples in public:
                 if not (why := _try(passes, engine, examples)):
                     break
-        told = model.world.gather((why, passes.schedule))
+        told = model.world.gather((why, passes.order))
         if not any(reason for reason, _ in told):
             return ShardedSums(model, passes)
         reason = next(reason for reason, _ in told if reason)
