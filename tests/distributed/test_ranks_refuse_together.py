@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import privet
 from distributed.processes import run_ranks
 from privet.distributed.world import ALONE, World
-from privet.errors import UnsupportedModelError
 
 N, D = 60, 5
 
@@ -166,20 +163,6 @@ def test_training_without_a_world_in_several_processes_is_refused_on_every_rank(
     for rank in range(2):
         text = (tmp_path / f"{rank}.txt").read_text()
         assert "world is 'one process of 2'; it must be all processes of the group" in text
-
-
-def refuse_shards(world, folder):
-    model = nn.Sequential(nn.Linear(D, 4), nn.Linear(4, 1))
-    for each in (*model, model):
-        fully_shard(each, mesh=init_device_mesh("cpu", (world.size,)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    data = TensorDataset(torch.ones(N, D), torch.zeros(N))
-    with pytest.raises(UnsupportedModelError, match=r"a FSDP\w+, whose parameters are shards.*leave fully_shard out"):
-        privet.Training(make_plan(), model, losses, optimizer, data, world=world)
-
-
-def test_a_sharded_model_is_refused_with_the_remedy(tmp_path):
-    run_ranks(2, refuse_shards, tmp_path)
 
 
 def interrupt_in_reduction(world, folder):
