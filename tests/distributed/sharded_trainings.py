@@ -221,7 +221,7 @@ CASES = {
     "control flow": Case(losses=splitting_losses, way="gathered"),
     "early exit": Case(losses=early_losses, way="gathered"),
     "raising": Case(losses=raising_losses),
-    "derived": Case(lambda: Layers(*map(Derived, ("square", "affine", "transposed"))), **VECTORS),
+    "derived": Case(lambda: Layers(*map(Derived, ("affine", "transposed", "square"))), **VECTORS),
     "LSTM": Case(lambda: Layers(Recurrent(), nn.Linear(9, 3)), **SEQUENCES),
     "MultiheadAttention": Case(lambda: Layers(Attending(), nn.GroupNorm(1, 4)), **SEQUENCES),
     "LoRA": Case(lambda: Layers(Adapted(), Adapted(), nn.Linear(WIDTH, 3)), **VECTORS),
