@@ -1,5 +1,6 @@
 """Training of models under FSDP2 gives what one process gives, by module and with the whole model gathered."""
 
+import time
 import warnings
 
 import pytest
@@ -143,3 +144,19 @@ def refuse(world, folder):
 
 def test_what_shards_cannot_do_is_refused_by_name(tmp_path):
     run_ranks(2, refuse, tmp_path)
+
+
+def refuse_on_one_rank(world, folder):
+    """Rank 1 refuses before the model is gathered, and then within its first pass over made-up examples."""
+    bad = (lambda: {"physical_batch_size": 0}, lambda: {"method": "ghost", "reading": privet.Reading(spec=(torch.zeros(3),))})
+    for number, options in enumerate(bad):
+        CASES["refused"] = Case(options=options() if world.rank == 1 else {})
+        with pytest.raises(privet.errors.PrivetError) as raised:
+            make("refused", world)
+        assert world.rank == 1 or "rank 1 failed" in str(raised.value), (number, raised.value)
+
+
+def test_what_one_rank_refuses_all_refuse(tmp_path):
+    started = time.monotonic()
+    run_ranks(2, refuse_on_one_rank, tmp_path)
+    assert time.monotonic() - started < 30  # half of the time-out, in which others would wait

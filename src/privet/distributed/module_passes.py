@@ -1,6 +1,6 @@
 """Passes in which a module's parameters are whole only around its forward and its backward pass, as under FSDP2 itself.
 
-All ranks gather the same modules in the same order in each pass: that of a pass over public input, the order. A rank whose
+All ranks gather the same modules in the same order in each pass: that of a pass over public input. A rank whose
 pass fails, or that has no examples, gathers the rest alone.
 """
 

@@ -52,6 +52,7 @@ class ShardedModel:
         names = {id(parameter): name for name, parameter in self.shards.items()}
         whole: dict[str, nn.Parameter] = {}
         self.members: list[list[str]] = []
+        world.vote(GATHER)  # what one rank has refused before, all others refuse here
         with world.answered():
             for key in range(len(self.modules)):  # one after another: never the whole model at once
                 self._bindings.append(self._bind_first(model, key))

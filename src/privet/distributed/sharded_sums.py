@@ -16,7 +16,7 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.clipping.weighing import read_scales, weigh
 from privet.distributed.module_passes import ModulePasses
 from privet.distributed.sharded import ShardedModel
-from privet.distributed.world import PASS
+from privet.distributed.world import GATHER, PASS
 from privet.errors import USER_ERRORS, PrivetWarning, raise_interrupt
 from privet.gradients.core.consensus import SplitError
 from privet.gradients.core.examples import Examples
@@ -49,6 +49,7 @@ class ShardedSums:
         Otherwise, each step gathers the whole model, and a warning says why.
         """
         passes, why = ModulePasses(model, engine.program), "the check of the model on public input is switched off"
+        model.world.vote(GATHER)  # what one rank has refused, all others refuse before they gather
         if model.world.gathered:
             return ShardedSums(model)
         if engine.method == "loop":

@@ -342,7 +342,10 @@ class Loop(Unique, ABC):
 
     def collect_weights(self) -> Mapping[str, Tensor] | None:
         """Return the whole weights of a sharded model, on rank 0; all ranks call this. None if the model is not sharded."""
-        return None if self._shards is None else to_whole(dict(self.model.state_dict()), keep=self.world.first)
+        if self._shards is None:
+            return None
+        with self.world.answered():
+            return to_whole(dict(self.model.state_dict()), keep=self.world.first)  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Return unused steps to the ledger and the unspent share to the budget, and release the ledger."""
