@@ -21,8 +21,9 @@ from privet.plan import mechanism  # and with it, the kinds that Privet defines 
 
 ALPHA = 1e-6
 # The same examples on every machine: what other examples there may be is for `make fuzz`, where a failure stops nobody's work.
-settings.register_profile("same", derandomize=True, database=None, max_examples=50)
-settings.register_profile("fresh", derandomize=False)
+# No deadline: a busy machine is slow.
+settings.register_profile("same", derandomize=True, database=None, max_examples=50, deadline=None)
+settings.register_profile("fresh", derandomize=False, deadline=None)
 settings.load_profile("fresh" if os.environ.get("PRIVET_FUZZ") else "same")
 # By these rich draws progress and colours where there is no terminal; processes that tests start inherit that there are none.
 for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 from torch.utils.data import default_collate
@@ -90,7 +90,6 @@ TREES = st.recursive(
 
 
 @given(TREES)
-@settings(deadline=None)
 def test_nested_items_are_converted_as_torch_does(item):
     alike(batch_of_one(item), copy_batch(default_collate([item])))
 
@@ -154,7 +153,6 @@ def test_mappings_become_dicts_at_any_depth():
 
 
 @given(st.integers(0, 70), st.integers(1, 20))
-@settings(deadline=None)
 def test_lengths_are_multiples(length, multiple):
     (found,), (mask,) = Padded(multiple, value=-1, masks=True)([(torch.ones(length, 2),)])
     padded = max(multiple, -(-length // multiple) * multiple)
@@ -166,7 +164,6 @@ def test_lengths_are_multiples(length, multiple):
 
 
 @given(st.integers(0, 70), st.lists(st.integers(1, 60), min_size=1, unique=True).map(sorted))
-@settings(deadline=None)
 def test_lengths_are_those_given(length, lengths):
     found, mask = Padded(lengths=lengths, masks=True)([torch.arange(1, length + 1)])
     assert found.shape[1] == next((each for each in lengths if each >= length), lengths[-1])

@@ -48,7 +48,7 @@ def questions(draw):
 
 
 @pytest.mark.parametrize("accountant", FORGIVEN)
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(questions(), st.one_of(st.floats(1.0, 4.0), logarithmic(-9, -3).map(lambda part: 1 + part)))
 def test_whatever_costs_more_is_not_cheaper(accountant, question, by):
     plan, delta, adjacency, place, another = question
@@ -102,7 +102,7 @@ def test_an_epsilon_far_below_its_guess_is_refined(rate, multiplier, delta, step
     assert found == pytest.approx(theirs, rel=tolerance)
 
 
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(st.lists(questions(), min_size=3, max_size=3), st.randoms())
 def test_answers_depend_neither_on_what_was_asked_before_nor_on_the_order(asked, shuffler):
     def ask(question):

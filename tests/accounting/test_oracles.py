@@ -25,7 +25,7 @@ from privet.accounting import Event, rdp
 from privet.accounting.guarantee import tradeoff
 from privet.accounting.queries import composed_epsilon
 
-FEW = settings(deadline=None, max_examples=3)
+FEW = settings(max_examples=3)
 # Ours is above the truth by less than this share of ε, and what a composition adds to every release: a hair.
 OURS, HAIR = 1e-3, 1e-5
 

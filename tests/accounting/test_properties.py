@@ -14,7 +14,7 @@ from privet.errors import InvalidArgumentError
 PROVEN = [name for name in ACCOUNTANTS if name != "edgeworth"]
 EVERY = pytest.mark.parametrize("accountant", PROVEN)
 PLAIN = {"sampling_rate": 0.01, "noise_multiplier": 2.3, "steps": 500, "delta": 1e-5}
-QUIET = settings(deadline=None, max_examples=8)
+QUIET = settings(max_examples=8)
 # Rounding of quadratures and formulas; "pld" has none (test_monotone).
 SLACK = {name: 1.0 if name == "pld" else 1 + 1e-9 for name in PROVEN}
 
@@ -115,7 +115,7 @@ def test_calibrated_noise_never_overshoots_and_is_no_more_than_needed(accountant
 
 
 @EVERY
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(target=st.floats(0.3, 3.0), sigma=st.floats(1.0, 5.0), q=st.floats(1e-3, 0.05))
 def test_solved_steps_are_as_many_as_fit(accountant, target, sigma, q):
     setting = {"sampling_rate": q, "noise_multiplier": sigma, "delta": 1e-5, "accountant": accountant}

@@ -17,7 +17,7 @@ SPENDING = {
 
 
 @pytest.mark.parametrize("spent", SPENDING.values(), ids=SPENDING)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=st.floats(0.06, 50), guess=st.floats(0.05, 300))
 def test_the_root_is_met_from_above_in_few_questions(spent, target, guess):
     asked = []

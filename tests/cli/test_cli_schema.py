@@ -142,7 +142,7 @@ def test_a_table_that_does_not_fit_its_schema_is_refused_in_one_line_before_anyt
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=tables(least=2), data=st.data())
 def test_any_table_without_a_column_of_its_schema_is_refused(capsys, tmp_path, drawn, data):
     known, cells = drawn

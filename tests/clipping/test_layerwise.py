@@ -72,7 +72,7 @@ def test_one_rule_has_its_own_sensitivity_however_many_groups_share_it(kind, num
 
 @every_style
 @given(data=st.data())
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_no_contribution_exceeds_the_sensitivity_whatever_the_noise(style, groups, data):
     rule = noised(style, groups, data.draw(st.sampled_from(NOISES)))
     length = st.just(0.0) | st.floats(0, 1e30) | st.floats(-12, 30).map(lambda exponent: 10**exponent)

@@ -111,7 +111,7 @@ def test_a_line_that_is_no_object_is_refused_though_its_checksum_is_right(path, 
         Journal(path, WHAT)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_no_content_is_read_as_other_records_than_a_prefix_of_those_written(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("fuzz") / "diary"

@@ -35,7 +35,7 @@ def plans(draw):
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=3)
+@settings(max_examples=3)
 @given(plans(), st.floats(0.05, 8.0), st.sampled_from([None, None, None, "rdp"]))
 def test_noise_that_is_solved_for_meets_the_target_and_is_no_more_than_needed(asked, target, accountant):
     accountant = None if isinstance(asked.clipping, Projected) else accountant
@@ -47,7 +47,7 @@ def test_noise_that_is_solved_for_meets_the_target_and_is_no_more_than_needed(as
     assert found == replace(asked, noise=replace(asked.noise, multiplier=found.noise_multiplier))
 
 
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(plans(), st.floats(0.5, 6.0), st.floats(1.0, 6.0))
 def test_steps_that_are_solved_for_meet_the_target_and_are_as_many_as_fit(made, target, multiplier):
     asked = replace(made, steps=None, noise=replace(made.noise, multiplier=multiplier))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import privet
@@ -218,7 +218,6 @@ plans = st.builds(
 
 
 @given(plans)
-@settings(deadline=None)
 def test_json_gives_an_equal_plan_back(made):
     for text in (made.to_json(), made.to_json(indent=2)):
         again = Plan.from_json(text)

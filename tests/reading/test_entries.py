@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset, random_split
 
@@ -121,7 +121,6 @@ BASES = [Listed(range(3)), Listed(range(2)), Listed(range(5))]
 
 
 @given(wrapped(BASES))
-@settings(deadline=None)
 def test_entries_are_followed_as_indexing_does(case):
     dataset, expected = case
     found = {}

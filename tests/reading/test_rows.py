@@ -141,7 +141,7 @@ COLLATES = [pads, mixes, augments, writes_over, Padded(4)]
 
 
 @given(lengths(), lengths(), st.sampled_from(COLLATES), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_view_of_an_example_does_not_depend_on_other_examples(mine, others, collate, data):
     """Whatever collate does to its list, an example at a position is the same next to any others."""
     items = [torch.arange(1.0, length + 1) + number for number, length in enumerate(mine + others)]
@@ -304,7 +304,6 @@ PARTS = [numbered(0, 5), numbered(5, 3), Subset(numbered(0, 9), [4, -1, 2])]
 
 
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=4), st.data())
-@settings(deadline=None)
 def test_slices_are_the_rows(parts, data):
     dataset = ConcatDataset(parts)
     for _ in range(data.draw(st.integers(0, 2))):

@@ -42,7 +42,7 @@ WRITTEN = Schema(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tables())
 def test_no_cell_raises_and_every_feature_is_bounded(drawn):
     schema, cells = drawn

@@ -33,7 +33,7 @@ ODD_WORDS = [
 def fuzzed(examples):
     """The settings of a fuzzer: so many examples, the same every time; with PRIVET_FUZZ that many times more, and fresh."""
     return settings(
-        max_examples=examples * TIMES, derandomize=TIMES == 1, deadline=None, database=None,
+        max_examples=examples * TIMES, derandomize=TIMES == 1, database=None,
         suppress_health_check=list(HealthCheck), phases=[Phase.generate],
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ def noise_at_the_end(plan, rate, momentum):
     return rate / (1 - momentum) * plan.noise_multiplier * plan.clipping.sensitivity / plan.divisor * math.sqrt(plan.total_steps)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(models.NAMES), examples, st.sampled_from(TASKS), epsilons)
 def test_choices_are_settings_that_a_plan_takes(model, count, task, epsilon):
     chosen = choose_defaults(model, count, task=task, epsilon=epsilon, delta=1 / (10 * count))
@@ -43,7 +43,7 @@ def test_choices_are_settings_that_a_plan_takes(model, count, task, epsilon):
     assert choose_learning_rate(plan, model, task=task, momentum=chosen.momentum) > 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(models.NAMES), examples, epsilons, st.floats(1, 1000))
 def test_more_signal_never_means_fewer_steps(model, count, epsilon, factor):
     few = choose_defaults(model, count, epsilon=epsilon, delta=1e-6)
@@ -51,7 +51,7 @@ def test_more_signal_never_means_fewer_steps(model, count, epsilon, factor):
     assert many.steps >= few.steps
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(models.NAMES), examples, st.floats(1e5, 1e8))
 def test_a_limit_on_reads_makes_batches_smaller_and_leaves_the_steps(model, count, reads):
     free = choose_defaults(model, count, epsilon=1.0, delta=1e-6)
@@ -62,7 +62,7 @@ def test_a_limit_on_reads_makes_batches_smaller_and_leaves_the_steps(model, coun
     assert limited.steps * limited.batch_size <= max(reads, smallest * limited.steps) + limited.steps
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(models.NAMES), st.sampled_from(TASKS), st.floats(1e-3, 1e4), st.floats(1.01, 100), st.integers(1, 10**5))
 def test_the_learning_rate_falls_with_noise_and_with_steps(model, task, multiplier, factor, steps):
     chosen = replace(choose_defaults(model, 10_000, task=task, epsilon=1.0, delta=1e-6), steps=steps)
@@ -84,7 +84,7 @@ def test_the_noise_that_gathers_does_not_grow_with_the_steps(model, task):
     assert found[2] == pytest.approx(found[1])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(models.NAMES), st.floats(1e-6, 1e6), st.floats(0, 0.999), st.floats(1e-3, 1e4))
 def test_bound_and_momentum_rescale_the_learning_rate(model, bound, momentum, multiplier):
     chosen = choose_defaults(model, 1_000, epsilon=1.0, delta=1e-4)

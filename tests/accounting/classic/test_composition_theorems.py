@@ -28,7 +28,7 @@ def test_strong_composition_is_near_the_published_number_and_rigorous():
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one", "zero-out"])
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(q=st.floats(1e-3, 1.0), sigma=st.floats(0.5, 10.0), steps=st.integers(1, 2000), exponent=st.floats(-9, -2))
 def test_every_bound_is_above_the_tight_one(adjacency, q, sigma, steps, exponent):
     setting = {"sampling_rate": q, "noise_multiplier": sigma, "steps": steps, "delta": 10**exponent, "adjacency": adjacency}

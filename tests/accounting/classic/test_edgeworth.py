@@ -9,7 +9,7 @@ from privet.accounting.classic.edgeworth import _directions, _refined_distance
 from privet.accounting.queries import composed_epsilon
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.builds(Event, st.floats(0.005, 1.0), st.floats(0.8, 8.0), st.integers(1, 10**6)), min_size=1, max_size=3

@@ -50,7 +50,7 @@ def test_what_has_no_rho_is_infinite_or_refused():
         zcdp.rho([FixedSizeEvent(0.1, 1.0)])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(-8, 4), st.floats(-30, -0.3))
 def test_epsilon_and_delta_answer_each_other(log_rho, log_delta):
     rho, delta = 10**log_rho, 10**log_delta

@@ -121,7 +121,7 @@ def best(law, p):
 
 
 @every
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_selection_on_finite_mechanisms_never_costs_more_than_the_bound(law, data):
     """The exact divergence of the whole selection, for made-up mechanisms with a handful of outcomes."""

@@ -24,7 +24,7 @@ def largest_in_intervals(weights, where, period, rng):
     return np.log(np.stack(found, axis=1))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.floats(-7, -2), st.floats(-1, 1.5), st.floats(0.5, 4.0))
 def test_bounds_hold_for_any_masses(seed, log_width, log_reach, roughness):
     """Smooth, rough, empty, or all in one place."""

@@ -24,7 +24,6 @@ def cells(seed, ends):
     return inside, p, p * np.exp(-inside)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10**6), start=st.integers(-40, 20))
 def test_connected_masses_keep_p_and_q_and_dominate(seed, start):
     ends = uneven(seed, start)
@@ -50,7 +49,6 @@ def test_masses_out_of_floating_point_range_move_up(start):
         assert masses[0] == 0
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_what_rounding_may_have_hidden_moves_up(seed):
     ends = uneven(seed, 3)
@@ -64,7 +62,7 @@ def test_what_rounding_may_have_hidden_moves_up(seed):
 
 
 @given(seed=st.integers(0, 10**6), power=st.integers(-8, -1))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_any_losses_come_to_nodes_with_p_and_q_kept(seed, power):
     generator = np.random.default_rng(seed)
     values, masses = generator.normal(1.3, 2.0, 50), generator.dirichlet(np.ones(50)) * 0.9
@@ -83,7 +81,7 @@ normal = st.floats(0.0, 900.0, allow_subnormal=False)
 
 
 @given(power=st.integers(-30, -2), low=normal, high=normal)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_nodes_are_dense_at_zero_and_sparser_outwards(power, low, high):
     width = 2.0**power
     grid = nodes(width, -low, high)
@@ -101,7 +99,7 @@ def test_nodes_are_dense_at_zero_and_sparser_outwards(power, low, high):
 
 
 @given(power=st.integers(-20, -3), low=st.floats(0.0, 30.0), high=st.floats(0.0, 30.0))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_coarser_nodes_are_some_of_the_finer_ones(power, low, high):
     """So that a coarser grid never has the smaller ε."""
     fine, coarse = nodes(2.0**power, -low, high), nodes(2.0 ** (power + 1), -low, high)

@@ -13,7 +13,7 @@ from privet.accounting.queries import composed_delta, composed_epsilon
 from privet.errors import InvalidArgumentError
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     st.one_of(st.just(1.0), st.floats(-2.5, -0.1).map(lambda power: 10**power)),
     st.floats(0.3, 6.0),

@@ -42,7 +42,7 @@ def test_there_is_no_smallest_delta(delta):
     assert by_rdp * 0.8 < epsilon(**setting) <= by_rdp
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     q=st.floats(2e-3, 0.9), sigma=st.floats(0.6, 4.0), steps=st.integers(1, 300), exponent=st.floats(-7.5, -2),
     adjacency=st.sampled_from(list(RELATIONS)),
@@ -89,7 +89,7 @@ def test_delta_covers_simulated_losses(adjacency, q, sigma, steps, at):
     assert lowest <= found <= highest * (1 + 1e-2)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(q=st.floats(1e-3, 1.0), sigma=st.floats(0.5, 10.0), steps=st.integers(1, 500), exponent=st.floats(-9, -1.5))
 def test_delta_and_epsilon_answer_each_other(q, sigma, steps, exponent):
     events = [Event(q, sigma, steps)]
@@ -100,7 +100,7 @@ def test_delta_and_epsilon_answer_each_other(q, sigma, steps, exponent):
         assert back == pytest.approx(spent, rel=0.05, abs=2e-3)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(q=st.floats(1e-7, 1.0), sigma=st.floats(0.2, 1e4), steps=st.integers(1, 10**5), exponent=st.floats(-20, -3))
 def test_every_corner_has_an_answer_below_rdp(q, sigma, steps, exponent):
     setting = {"sampling_rate": q, "noise_multiplier": sigma, "steps": steps, "delta": 10**exponent}

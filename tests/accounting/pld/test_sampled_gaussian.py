@@ -59,7 +59,7 @@ def test_many_releases_at_once_are_each_of_them_alone(adjacency):
             assert together.mirrored == alone.mirrored
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     q=st.floats(1e-6, 1.0),
     sigma=st.floats(0.1, 30.0),

@@ -21,7 +21,7 @@ def counting():
     return lambda: next(numbers)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), examples=st.integers(1, 7))
 def test_restarted_passes_repeat_the_numbers_drawn_before(data, examples):
     """A random tree of passes: each example's numbers continue those of all passes that were given up."""

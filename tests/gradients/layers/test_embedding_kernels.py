@@ -83,7 +83,7 @@ def exact(indices, gradients, weights, size, padding):
     return dense.square().sum((1, 2)), rounding, reach, torch.einsum("b,bvd->vd", weights.double(), dense)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**31), shape=st.tuples(st.integers(0, 5), st.integers(0, 40), st.integers(0, 70)),
     size=st.integers(1, 60), padding=st.none() | st.integers(0, 29), layout=st.sampled_from(list(LAYOUTS)),

@@ -24,7 +24,7 @@ def form(request, monkeypatch):
     return chosen
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**31), shape=st.tuples(st.integers(1, 40), st.integers(1, 40)), examples=st.integers(1, 150),
     density=st.floats(0, 1), dtype=st.sampled_from([torch.float32, torch.float64]), scale=st.sampled_from([1e-12, 1.0, 1e9]),
