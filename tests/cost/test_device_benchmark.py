@@ -2,7 +2,7 @@ import json
 
 import pytest
 import torch
-from benchmarks.device import PARTS, TOLERANCES, Report, main, noise, right, table
+from benchmarks.device import PARTS, TOLERANCES, Report, largest, main, noise, precision, right, table
 from benchmarks.device_models import LARGE, SMALL, DeviceCase, adapt, llama, texts
 
 from privet.clipping import Flat
@@ -111,3 +111,28 @@ def test_frozen_weights_may_be_in_low_precision():
     case = DeviceCase("LoRA", lambda: adapt(llama(100, 64, 1, 4, 2, 64), torch.bfloat16), texts(8, 100), 4)
     found = right(case, "bf16", CPU)
     assert found["right"], found
+
+
+def test_the_largest_pass_is_the_last_that_ran(monkeypatch):
+    def arm(name, model, loss, batch):
+        def step():
+            if len(batch[0]) > 5 * EMBEDDING.examples:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        return step
+
+    monkeypatch.setattr("benchmarks.device.arm", arm)
+    found = largest(EMBEDDING, "default", CPU, "plain", 12)
+    assert found == {"examples": 4 * EMBEDDING.examples, "ended by": "OutOfMemoryError: CUDA out of memory"}
+    monkeypatch.setattr("benchmarks.device.arm", lambda *given: [].pop)
+    assert largest(EMBEDDING, "default", CPU, "plain", 12)["error"] == "IndexError: pop from empty list"
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="torch before 2.9")
+def test_precision_on_a_device_is_set_and_restored():
+    places = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [place.fp32_precision for place in places]
+    for name in ("ieee", "tf32"):
+        with precision(name, torch.device("cuda")):
+            assert [place.fp32_precision for place in places] == [name, name]
+        assert [place.fp32_precision for place in places] == before
