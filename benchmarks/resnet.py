@@ -31,10 +31,13 @@ class Block(nn.Module):
         return F.relu(self.shortcut(x) + self.second(F.relu(self.first(x))))
 
 
-def resnet18(classes: int = 10) -> nn.Module:
-    """Return a stem of 3×3, four stages of two blocks, and a linear layer on the mean over the positions."""
+def resnet18(classes: int = 10, widths: tuple[int, ...] = WIDTHS) -> nn.Module:
+    """Return a stem of 3×3, four stages of two blocks, and a linear layer on the mean over the positions.
+
+    Widths are those of the stem and of the stages, multiples of `GROUPS`.
+    """
     stages: list[nn.Module] = []
-    for stage, (inputs, outputs) in enumerate(pairwise(WIDTHS)):
+    for stage, (inputs, outputs) in enumerate(pairwise(widths)):
         stages += [Block(inputs, outputs, stride=2 if stage else 1), Block(outputs, outputs, stride=1)]
-    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTHS[-1], classes))
-    return nn.Sequential(convolution(3, WIDTHS[0], 3), nn.ReLU(), *stages, *head)
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
+    return nn.Sequential(convolution(3, widths[0], 3), nn.ReLU(), *stages, *head)

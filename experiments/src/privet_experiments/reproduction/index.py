@@ -57,7 +57,8 @@ _AFTER = (
     "These pages are measurements and not reproductions: [the cost of a private step](gradients.md), [of momentum before the "
     "weight](momentum.md), [of random masks](sparsification.md), [of sparse updates of embedding tables](embeddings.md), [of "
     "accounting](accounting.md), [what a predicted signal is worth](feasibility.md), [what the defaults reach](defaults.md), "
-    "[convex models in one release](convex.md), and [optimizers under noise](optimizers.md)."
+    "[convex models in one release](convex.md), and [optimizers under noise](optimizers.md). [The page for a GPU](device.md) "
+    "has a command and no figures yet."
 )
 
 
