@@ -103,6 +103,7 @@ class Timed(World):
 
 def shard(model: nn.Module) -> nn.Module:
     """Shard the layers of a model, and then the rest of it."""
+    model.to(memory_format=torch.contiguous_format)  # torch shards no others
     layers = [layer for part in model.children() for layer in (part if isinstance(part, nn.ModuleList) else [part])]
     for layer in layers:
         if any(True for _ in layer.parameters()):
