@@ -23,7 +23,7 @@ from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import FixedSource, SecureSource, Token, claim_of, gaussian, reference, release
 from privet.noise import device as package
 from privet.noise.device import definition, stream
-from privet.noise.device.definition import Part, add_noise_in_torch, chacha20, normals
+from privet.noise.device.definition import NoisePart, add_noise_in_torch, chacha20, normals
 from privet.noise.device.stream import DeviceStream, agree, own_stream, reason_against
 
 HOST = torch.device("cpu")
@@ -40,7 +40,7 @@ def numbers_of(key, nonce, size):
     drawn = torch.empty(size, dtype=torch.float64)
     place, *draw = nonce
     add_noise_in_torch(
-        torch.tensor(key), tuple(draw), [Part(place, torch.zeros(size, dtype=torch.float64), 2.0**45, 1.0, 2.0**-45, drawn)]
+        torch.tensor(key), tuple(draw), [NoisePart(place, torch.zeros(size, dtype=torch.float64), 2.0**45, 1.0, 2.0**-45, drawn)]
     )
     return drawn.numpy()
 
@@ -144,7 +144,7 @@ def recorder(seen):
 
 
 def made_up(*sizes):
-    return [Part(place, torch.zeros(size), 2.0**30, 1.0, 1.0, torch.zeros(size)) for place, size in enumerate(sizes)]
+    return [NoisePart(place, torch.zeros(size), 2.0**30, 1.0, 1.0, torch.zeros(size)) for place, size in enumerate(sizes)]
 
 
 def test_nonces_never_repeat_over_tensors_draws_streams_and_forks():
@@ -210,7 +210,7 @@ def test_a_stream_is_not_copied_and_draws_in_no_recording():
         copy.copy(each)
 
     def step(total):
-        each.add_noise([Part(0, total, 2.0**30, 1.0, 1.0, total)])
+        each.add_noise([NoisePart(0, total, 2.0**30, 1.0, 1.0, total)])
         return total
 
     with pytest.raises(RuntimeError, match="must not be recorded"):
@@ -341,7 +341,7 @@ def test_a_kernel_is_used_if_it_gives_the_bits_of_the_definition(monkeypatch):
 
 INTERPRETED = """
 import os, torch
-from privet.noise.device.definition import Part, add_noise_in_torch
+from privet.noise.device.definition import NoisePart, add_noise_in_torch
 from privet.noise.device.kernel import add_noise_by_kernel
 key = torch.tensor([int.from_bytes(os.urandom(4), "little") for _ in range(8)])
 for dtype, draw in ((torch.float32, (5, 0)), (torch.float64, (2**32 - 1, 2**31))):
@@ -350,7 +350,7 @@ for dtype, draw in ((torch.float32, (5, 0)), (torch.float64, (2**32 - 1, 2**31))
     sums[0][:4] = torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0])
     found = []
     for add_noise in (add_noise_in_torch, add_noise_by_kernel):
-        parts = [Part(7 * i, x, 1.7 * 2.0**30, 2.0**-31, 0.3 * 2.0**-31, torch.empty(len(x), 2, dtype=dtype)[:, 0])
+        parts = [NoisePart(7 * i, x, 1.7 * 2.0**30, 2.0**-31, 0.3 * 2.0**-31, torch.empty(len(x), 2, dtype=dtype)[:, 0])
                  for i, x in enumerate(sums)]
         add_noise(key, draw, parts)
         found.append(torch.cat([part.released for part in parts]))

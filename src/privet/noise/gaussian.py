@@ -170,7 +170,7 @@ def _add_noise_there(
     from privet.noise import device
 
     device.own_stream().add_noise([
-        device.Part(place, sums[place], cells[place], grids[place], grids[place] * factor, noised[place]) for place in places
+        device.NoisePart(place, sums[place], cells[place], grids[place], grids[place] * factor, noised[place]) for place in places
     ])  # fmt: skip
 
 

@@ -33,7 +33,7 @@ COSINE = tuple(1 / math.factorial(n) for n in range(16, 0, -2))
 TO_INTEGER = 1.5 * 2.0**52  # x + this has the integer nearest to x in its lowest bits
 
 
-class Part(NamedTuple):
+class NoisePart(NamedTuple):
     """A flat tensor that gets noise: `released` = (round(normals · cells) + round(total / grid)) · unit, as in `reference`."""
 
     place: int  # of the tensor in its release
@@ -101,7 +101,7 @@ def normals(words: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def add_noise_in_torch(key: Tensor, draw: tuple[int, int], parts: Sequence[Part]) -> None:
+def add_noise_in_torch(key: Tensor, draw: tuple[int, int], parts: Sequence[NoisePart]) -> None:
     """Write the releases of some tensors: the definition."""
     secret = key.tolist()
     for place, total, cells, grid, unit, released in parts:

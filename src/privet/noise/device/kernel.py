@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from privet.noise.device import definition
-from privet.noise.device.definition import CONSTANTS, TILE, Part
+from privet.noise.device.definition import CONSTANTS, TILE, NoisePart
 
 _WIDTH = tl.constexpr(definition.BLOCKS)
 _ARTANH, _SINE, _COSINE = map(tl.constexpr, (definition.ARTANH, definition.SINE, definition.COSINE))
@@ -22,7 +22,7 @@ _MANTISSA, _ONE, _ROOT_HALF = map(tl.constexpr, (definition.MANTISSA, definition
 
 
 @triton.jit
-def _mix(a, b, c, d):
+def _quarter(a, b, c, d):
     a += b
     d = ((d ^ a) << 16) | ((d ^ a) >> 16)
     c += d
@@ -106,14 +106,14 @@ def _release(total, released, key, row):
     x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11 = c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7
     x12, x13, x14, x15 = block, n0, n1, n2
     for _ in range(10):
-        x0, x4, x8, x12 = _mix(x0, x4, x8, x12)
-        x1, x5, x9, x13 = _mix(x1, x5, x9, x13)
-        x2, x6, x10, x14 = _mix(x2, x6, x10, x14)
-        x3, x7, x11, x15 = _mix(x3, x7, x11, x15)
-        x0, x5, x10, x15 = _mix(x0, x5, x10, x15)
-        x1, x6, x11, x12 = _mix(x1, x6, x11, x12)
-        x2, x7, x8, x13 = _mix(x2, x7, x8, x13)
-        x3, x4, x9, x14 = _mix(x3, x4, x9, x14)
+        x0, x4, x8, x12 = _quarter(x0, x4, x8, x12)
+        x1, x5, x9, x13 = _quarter(x1, x5, x9, x13)
+        x2, x6, x10, x14 = _quarter(x2, x6, x10, x14)
+        x3, x7, x11, x15 = _quarter(x3, x7, x11, x15)
+        x0, x5, x10, x15 = _quarter(x0, x5, x10, x15)
+        x1, x6, x11, x12 = _quarter(x1, x6, x11, x12)
+        x2, x7, x8, x13 = _quarter(x2, x7, x8, x13)
+        x3, x4, x9, x14 = _quarter(x3, x4, x9, x14)
     at = tile * (8 * _WIDTH) + lane
     y, z = _pair(x0 + c0, x1 + c1, x2 + c2, x3 + c3)
     _put(total, released, at, row, y)
@@ -129,7 +129,7 @@ def _release(total, released, key, row):
     _put(total, released, at + 7 * _WIDTH, row, z)
 
 
-def add_noise_by_kernel(key: Tensor, draw: tuple[int, int], parts: Sequence[Part]) -> None:
+def add_noise_by_kernel(key: Tensor, draw: tuple[int, int], parts: Sequence[NoisePart]) -> None:
     """Write the releases of some tensors of one device, to the bits of the definition, in one pass over each."""
     rows = [
         [len(total), place, *draw, *_bits(cells, 1 / grid, unit), 0, *CONSTANTS, 0, 0, 0, 0]

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from privet._utils.native import SWITCH
 from privet._utils.unique import Unique
-from privet.noise.device.definition import LONGEST, M32, TILE, Part, add_noise_in_torch
+from privet.noise.device.definition import LONGEST, M32, TILE, NoisePart, add_noise_in_torch
 
 # Writes releases of tensors of one device, from the key's eight words there, and the two words of the number of the draw.
-AddNoise = Callable[[Tensor, tuple[int, int], Sequence[Part]], None]
+AddNoise = Callable[[Tensor, tuple[int, int], Sequence[NoisePart]], None]
 CLAIM = (
     "cryptographic: ChaCha20 on the device for noise, AES-256-CTR for sampling and for sums on the host, both keyed by the "
     "operating system, Gaussian transform in float64, released on a grid"
@@ -38,7 +38,7 @@ class DeviceStream(Unique):
         self._key = torch.tensor(struct.unpack("<8I", os.urandom(32)), dtype=torch.int64, device="cpu")
         self._keys: dict[torch.device, Tensor] = {}
 
-    def add_noise(self, parts: Sequence[Part]) -> None:
+    def add_noise(self, parts: Sequence[NoisePart]) -> None:
         """Write the releases of some tensors, whose places differ, as one draw."""
         if self._process != os.getpid():
             raise RuntimeError("a stream of noise does not go on in a fork")
@@ -103,6 +103,6 @@ def agree(form: AddNoise, device: torch.device, size: int = 2 * TILE + 1) -> boo
         for place, add_noise in (("cpu", add_noise_in_torch), (device, form)):
             there = total.to(place)
             released = torch.empty_like(there)
-            add_noise(key.to(place), (M32, 7), [Part(3, there, 1.7 * 2.0**30, 2.0**-31, 0.3 * 2.0**-31, released)])
+            add_noise(key.to(place), (M32, 7), [NoisePart(3, there, 1.7 * 2.0**30, 2.0**-31, 0.3 * 2.0**-31, released)])
             found.append(released.cpu())
     return torch.equal(found[0], found[1]) and torch.equal(found[2], found[3])
