@@ -190,10 +190,12 @@ def test_a_fork_has_another_stream_and_cannot_use_an_old_one(with_definition):
     assert own_stream() is old
     read, write = os.pipe()
     if not (child := os.fork()):
+        message = "it drew"
         try:
             old.add_noise(made_up(1))
         except RuntimeError as error:
-            os.write(write, repr((str(error), key(), own_stream()._draws)).encode())
+            message = str(error)
+        os.write(write, repr((message, key(), own_stream()._draws)).encode())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(write)
