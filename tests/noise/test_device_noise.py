@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy import stats
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import privet
 from privet.clipping.clipped_sum import ClippedSum
 from privet.noise import FixedSource, SecureSource, Token, claim_of, gaussian, reference, release
 from privet.noise import device as package
@@ -321,6 +322,19 @@ def test_the_statement_names_the_source_that_is_used(with_definition):
     assert "ChaCha20 on the device" in package.CLAIM
     assert claim_of(source, sums, object()) == claim_of(source, [], None) == SecureSource.claim
     assert claim_of(FixedSource(), sums, None) == FixedSource.claim
+
+
+def test_a_training_draws_once_a_step_and_its_statement_says_where(with_definition):
+    data, model = torch.utils.data.TensorDataset(torch.randn(60, 3), torch.randn(60)), torch.nn.Linear(3, 1)
+    plan = privet.Plan(
+        examples=60, sampling=privet.sampling.Poisson(batch_size=20), steps=4, delta=1e-5,
+        clipping=privet.clipping.Flat(bound=1.0), noise=privet.noise.Gaussian(multiplier=2.0),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = privet.Training(plan, model, lambda model, batch: (model(batch[0])[:, 0] - batch[1]).square(), optimizer, data)
+    training.run()
+    assert own_stream()._draws == 4
+    assert training.guarantee().random_source == package.CLAIM
 
 
 def test_a_kernel_is_used_if_it_gives_the_bits_of_the_definition(monkeypatch):
