@@ -6,6 +6,8 @@ from mutant import Mutant, among
 
 GAUSSIAN = partial(among, "test_gaussian")
 LAW = GAUSSIAN("test_noise_is_normal_with_deviation_multiplier_times_sensitivity_and_independent")
+ON_DEVICE = partial(among, "test_device_noise")
+NONCES = ON_DEVICE("test_nonces_never_repeat_over_tensors_draws_streams_and_forks")
 PAST = partial(among, "test_past_noise")
 STRATEGIES = partial(among, "test_strategies")
 ROWS = among("test_row_selection", "test_every_row_is_released_as_often_as_noise_lifts_its_count_over_the_threshold")
@@ -60,6 +62,19 @@ MUTANTS = [
            "self._spent = True", "self._spent = False", GAUSSIAN("test_a_token_is_good_for_one_release")),
     Mutant("a fork spends its parent's token", "Token.spend",
            "_process != os.getpid()", "_process < 0", GAUSSIAN("test_a_token_of_another_process_is_refused")),
+    Mutant("draws on a device are not counted", "DeviceStream.add_noise", "self._draws = self._draws, self._draws + 1",
+           "self._draws = self._draws, self._draws", NONCES),
+    Mutant("the key of a device is always the same", "DeviceStream.__init__", "os.urandom(32)", "bytes(32)", NONCES),
+    Mutant("a fork goes on with its parent's stream on a device", "DeviceStream.add_noise", "self._process != os.getpid()",
+           "False", ON_DEVICE("test_a_fork_has_another_stream_and_cannot_use_an_old_one")),
+    Mutant("tensors on a device share their noise", "add_noise_in_torch", "(place, *draw)", "(0, *draw)",
+           ON_DEVICE("test_tensors_draws_and_keys_have_independent_numbers")),
+    Mutant("pieces of a tensor on a device share their noise", "add_noise_in_torch", "+ start // 8", "+ 0 * start",
+           ON_DEVICE("test_a_tensor_has_the_same_numbers_in_however_many_pieces")),
+    Mutant("the sum on a device is not rounded to the grid", "add_noise_in_torch", "(piece.double() / grid).round()",
+           "piece.double() / grid", ON_DEVICE("test_a_release_lies_on_the_public_grid_with_the_right_deviation")),
+    Mutant("a tensor on a device gets noise twice", "release", "0 if place in there else len(part)", "len(part)",
+           ON_DEVICE("test_sums_on_both_sides_get_noise_where_they_are")),
     # Sums
     Mutant("parts of different draws join", "ClippedSum.join", "draw != theirs.draw or mine.stop", "stop",
            among("test_clipped_sum", "test_parts_that_may_share_an_example_do_not_join")),

@@ -190,6 +190,7 @@ class Federated(Loop):
             found,
             setting=_SETTING,
             performed=f"{type(self.plan.sampling).__name__} sampling of clients by privet.federated.Federated itself",
+            random_source=self._random_source(),
             notes=(*found.notes, *_TRUST),
             assumptions=(*found.assumptions, *_ASSUMED),
             beside=(*found.beside, _SHAPES_WERE_READ, *([] if self.directory is None else [TIMES])),

@@ -6,6 +6,8 @@ from privet.noise.compiled import arithmetic as arithmetic
 from privet.noise.correlated import Banded, BufferedToeplitz, Tree
 from privet.noise.correlated import Correlated as Correlated
 from privet.noise.gaussian import Gaussian
+from privet.noise.gaussian import claim_of as claim_of
+from privet.noise.gaussian import noised_on_device as noised_on_device
 from privet.noise.gaussian import release as release
 from privet.noise.past import PastNoise as PastNoise
 from privet.noise.sources import SOURCES as SOURCES

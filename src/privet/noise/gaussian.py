@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +20,7 @@ from privet.noise.noised_sum import NoisedSum
 from privet.noise.past import Draw, PastNoise
 from privet.noise.row_selection import CELLS_LOG2, select_rows, sparse_rows
 from privet.noise.shares import Owners, draw_shares
-from privet.noise.sources import Source
+from privet.noise.sources import SecureSource, Source
 from privet.noise.token import Token
 from privet.schedules import Constant, Schedule
 
@@ -81,6 +81,7 @@ def release(
     would be too fine for float64. Sensitivity and rounding are measured after division by u, so the release is a single Gaussian
     mechanism with the token's multiplier. Coordinates outside the sum's support get neither data nor noise, nor do rows
     that a sparse sum does not store. With counts of rows, these are noised first and select the stored rows (see `select_rows`).
+    Secure noise that is independent over the steps is drawn on a CUDA device of the sum where Triton runs, else on the host.
 
     Args:
         clipped: the sum over the step's examples.
@@ -125,8 +126,14 @@ def release(
     noised = own if reuse else [part.new_empty(part.shape) for part in own]
     add_noise = arithmetic().add_noise
     cells = [scales[which] * deviation / grids[which] for which in tensors]
-    fresh = partial(source.normals, sum(sizes)) if owners is None else partial(draw_shares, source, sizes, shares)
-    draw: Draw = lambda: _distribute(fresh(), map(len, own))  # noqa: E731
+    there = [place for place, part in enumerate(own) if noised_on_device(source, part, past)]
+    if there:
+        _add_noise_there(own, there, cells, [grids[which] for which in tensors], factor, noised)
+    here = [0 if place in there else len(part) for place, part in enumerate(own)]
+    fresh = partial(source.normals, sum(here))
+    if owners is not None and not there:
+        fresh = partial(draw_shares, source, sizes, shares)
+    draw: Draw = lambda: _distribute(fresh(), here)  # noqa: E731
     pieces = draw() if past is None else past.noise(token.step, first, draw, cells, own)
     for place, part, noise in pieces:
         grid, deviations = grids[tensors[place]], cells[place] if past is None else 1.0  # past noise is in cells
@@ -136,6 +143,35 @@ def release(
     released = _scatter(clipped, kept, noised)
     size = abs(factor)
     return NoisedSum(released, sensitivity * size, deviation * size, clipped.noise_scales, clipped.support)
+
+
+def noised_on_device(source: Source, total: Tensor, past: PastNoise | None) -> bool:
+    """Return whether the noise for a sum is drawn on its device: secure and independent noise, on CUDA, where Triton runs."""
+    if past is not None or not total.is_cuda or not isinstance(source, SecureSource):
+        return False
+    from privet.noise import device  # only now, because it imports Triton
+
+    return device.serves(total)
+
+
+def claim_of(source: Source, sums: Iterable[Tensor], past: PastNoise | None) -> str:
+    """Return what a statement says of the source, if noise is added to such sums."""
+    if not any(noised_on_device(source, total, past) for total in sums):
+        return source.claim
+    from privet.noise import device
+
+    return device.CLAIM
+
+
+def _add_noise_there(
+    sums: Sequence[Tensor], places: Iterable[int], cells: Sequence[float], grids: Sequence[float], factor: float,
+    noised: Sequence[Tensor],
+) -> None:  # fmt: skip
+    from privet.noise import device
+
+    device.own_stream().add_noise([
+        device.NoisePart(place, sums[place], cells[place], grids[place], grids[place] * factor, noised[place]) for place in places
+    ])  # fmt: skip
 
 
 def _scatter(clipped: ClippedSum, kept: Mapping[str, Tensor], values: Iterable[Tensor]) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ from privet.gradients.methods.passes import Past
 from privet.gradients.parameters import refuse_inference_mode, trainable
 from privet.gradients.per_example_momentum import Averages
 from privet.gradients.projection.subspace import Subspace
-from privet.noise import release
+from privet.noise import claim_of, noised_on_device, release
 from privet.noise.shares import Owners
 from privet.plan import Plan
 from privet.reading.batches import Group, PhysicalBatch, check_map_style, move_groups
@@ -234,7 +234,9 @@ class Loop(Unique, ABC):
         ready = self._draws.open(number)  # worker processes are forked before there is a thread
         if ready and plan.noise_multiplier > 0 and self._shards is None:  # numbers that wait need as much memory as the shards
             sums = self._parameters if self._selected is None else {**self._parameters, **self._selected.summed}
-            self._noise.draw_ahead(total_size(each for each in sums.values() if not each.is_sparse) // self.world.size)
+            dense = [each for each in sums.values() if not each.is_sparse]
+            drawn = [each for each in dense if not noised_on_device(self._noise, each, self._past_noise)]
+            self._noise.draw_ahead(total_size(drawn) // self.world.size)
         token = self.world.reserve(ledger)
         # One mask for the whole step: a change between its physical batches would release data without noise.
         rule, masks = self._state.at(token.step)
@@ -264,6 +266,10 @@ class Loop(Unique, ABC):
         if update is not None:
             self._record.save_if_due(self._checkpoint_every)
         return self._observers.describe(token.step, rule, rate, released)
+
+    def _random_source(self) -> str:
+        """Return what a statement says of the source of randomness, for parameters where they are now."""
+        return claim_of(self._noise, self._parameters.values(), self._past_noise)
 
     @abstractmethod
     def guarantee(self) -> Guarantee:

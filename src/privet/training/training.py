@@ -244,6 +244,7 @@ class Training(Loop):
         found = replace(
             found,
             performed=f"{type(self.plan.sampling).__name__} sampling by privet.Training itself; no batches came from elsewhere",
+            random_source=self._random_source(),
             notes=(*found.notes, *([] if preflight is None or not self._user_code else [preflight.note])),
             by_check=() if preflight is None else found.by_check,
             warnings=(*found.warnings, *([NOT_PROBED] if preflight is None else [])),
