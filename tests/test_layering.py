@@ -62,7 +62,7 @@ MOST_LOOSE_MODULES = 4
 MOST_OF_A_NAME = 2
 # Lines of Python. Raising one is a decision: say in docs/decisions/layout.md which user needs the lines.
 MOST_LINES = {
-    "privet": 50_800, "privet.gradients": 9_650, "privet.reading": 700, "privet.training": 3_200, "privet.cli": 2_850,
+    "privet": 51_200, "privet.gradients": 9_650, "privet.reading": 700, "privet.training": 3_200, "privet.cli": 2_850,
     "privet.audit": 2_900,
 }  # fmt: skip
 
