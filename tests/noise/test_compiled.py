@@ -106,7 +106,7 @@ def test_wrong_kernels_are_not_used(compiled, monkeypatch, tmp_path, change):
     wrong, source = tmp_path / "kernels.cpp", kernels._SOURCE.read_text(encoding="utf-8")
     other = change == "another function"
     wrong.write_text(
-        source.replace("4.0 * uniform", "2.0 * uniform") if other else 'extern "C" void box_muller() {}', encoding="utf-8"
+        source.replace("uniform(load(second), 4.0", "uniform(load(second), 2.0") if other else 'extern "C" void box_muller() {}', encoding="utf-8"
     )
     monkeypatch.setattr(kernels, "_SOURCE", wrong)
     form = arithmetic.__wrapped__()
