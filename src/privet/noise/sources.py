@@ -30,6 +30,8 @@ _STRETCH = 1 << 35  # bytes of one nonce: the count has 32 bits, for 2³⁶ byte
 _TRIED = 1 << 14  # bytes to encrypt in order to see how fast it is
 _WORTH_A_THREAD = 50_000  # smaller releases take less than half a millisecond
 
+_Mode = Callable[[bytes], modes.CTR | modes.GCM]
+
 _NO_COPY = "Two owners would draw the same noise. Create a new source: plan.noise.make_source()."
 
 
@@ -38,14 +40,14 @@ def _counter(nonce: bytes) -> modes.CTR:
 
 
 @functools.cache
-def _mode() -> Callable[[bytes], modes.CTR | modes.GCM]:
+def _mode() -> _Mode:
     """Return the faster way to encrypt by AES in counter mode with a nonce of 12 bytes; both give the same words.
 
     GCM is counter mode with a checksum, which nobody reads. OpenSSL has it for the widest vectors of a processor, and there it
     takes half the time; elsewhere the checksum makes it slower.
     """
 
-    def seconds(mode: Callable[[bytes], modes.CTR | modes.GCM]) -> float:
+    def seconds(mode: _Mode) -> float:
         cipher, times = Cipher(algorithms.AES(bytes(32)), mode(bytes(12))).encryptor(), []
         for _ in range(5):
             start = time.perf_counter()
@@ -53,7 +55,8 @@ def _mode() -> Callable[[bytes], modes.CTR | modes.GCM]:
             times.append(time.perf_counter() - start)
         return min(times)
 
-    return min(_counter, modes.GCM, key=seconds)
+    offered: tuple[_Mode, ...] = (_counter, modes.GCM)
+    return min(offered, key=seconds)
 
 
 class Keystream(Unique):
