@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -61,11 +60,13 @@ def privet(
     def step() -> None:
         optimizer.zero_grad()
         clipped = engine.clipped_sum(examples, clipper).to_clipped_sum(examples.count)
-        tensors: Any = clipped.tensors
         if source:
-            tensors = release(clipped, Token(next(numbers), MULTIPLIER), source, past=past).tensors
+            token = Token(next(numbers), MULTIPLIER)
+            tensors = release(clipped, token, source, examples.count, past, reuse=True).tensors
+        else:
+            tensors = {name: tensor.div_(examples.count) for name, tensor in clipped.tensors.items()}
         for name, parameter in model.named_parameters():
-            parameter.grad = tensors[name].div_(examples.count)
+            parameter.grad = tensors[name]
         optimizer.step()
 
     return step

@@ -73,7 +73,6 @@ VARIANTS = {
     "scheduled bound": {"bound_schedule": Geometric(), "noise": Gaussian(1.3, deviation="fixed")},
     "hardly any examples": {"examples": 30, "sampling": Poisson(6)},
     "nearly all within": {"clipping": AdaptiveQuantile(Flat(0.7), share=0.1, quantile=0.95)},
-    "fast noise": {"noise": Gaussian(1.3, source="fast")},
 }
 # Of rules whose weights alone differ, combinations of two that are each here by themselves, and what takes ten seconds.
 RARELY = (
@@ -124,7 +123,7 @@ def test_noise_and_influence_match_the_plan(variant, holds_twice, monkeypatch):
 # Variants whose clipping is covered by another variant, or does not bound a single step.
 NOT_AGAIN = (
     "estimated norms", "truncated", "fixed size", "balls in bins", "shuffled", "full batch", "hardly any examples",
-    "nearly all within", "fast noise",
+    "nearly all within",
 )  # fmt: skip
 
 

@@ -92,8 +92,8 @@ def test_options_describe_the_noise_and_its_sampling(plain, prepared, options, k
 
 
 def test_independent_noise_is_the_default():
-    made = parts.noise(MechanismOptions(fixed_noise=True), 1.3, "fast", 0.9)
-    assert made == noise.Gaussian(1.3, "fast", deviation="fixed")
+    made = parts.noise(MechanismOptions(fixed_noise=True), 1.3, "fixed", 0.9)
+    assert made == noise.Gaussian(1.3, "fixed", deviation="fixed")
     assert parts.cyclic(Poisson(8), made) == Poisson(8)
     assert parts.noise(MechanismOptions(noise="tree"), 0.0, "secure", 0.0) == noise.Tree(0.0, non_private=True)
     with pytest.raises(InvalidArgumentError, match=r"^noise\.bands is 0"):

@@ -104,15 +104,17 @@ def test_a_wrong_kernel_is_detected(box_muller, add_noise):
 def test_wrong_kernels_are_not_used(compiled, monkeypatch, tmp_path, change):
     monkeypatch.setenv("PRIVET_CACHE", str(tmp_path / "cache"))
     wrong, source = tmp_path / "kernels.cpp", kernels._SOURCE.read_text(encoding="utf-8")
-    other = change == "another function"
-    wrong.write_text(
-        source.replace("4.0 * uniform", "2.0 * uniform") if other else 'extern "C" void box_muller() {}', encoding="utf-8"
-    )
+    if change == "another function":
+        changed = source.replace("uniform(load(second), 4.0", "uniform(load(second), 2.0")
+        assert changed != source
+    else:
+        changed = 'extern "C" void box_muller() {}'
+    wrong.write_text(changed, encoding="utf-8")
     monkeypatch.setattr(kernels, "_SOURCE", wrong)
     form = arithmetic.__wrapped__()
     assert form.box_muller is reference.box_muller
     assert form.description.startswith("torch: ")
-    assert form.description.endswith("do not agree with those in torch") is other
+    assert form.description.endswith("do not agree with those in torch") is (change == "another function")
 
 
 def test_the_torch_fallback_states_the_reason(monkeypatch):

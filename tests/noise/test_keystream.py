@@ -3,10 +3,12 @@ import os
 import threading
 
 import numpy as np
+import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from privet.noise import FastSource, Keystream, SecureSource
+from privet.noise import Keystream, SecureSource
+from privet.noise import sources as module
 from privet.noise.sources import ROOM
 
 
@@ -29,19 +31,39 @@ def test_words_are_uniform(holds_twice):
     holds_twice(experiment)
 
 
-def test_the_words_are_those_of_the_standard(monkeypatch):
-    """AES-256 in counter mode, NIST SP 800-38A, F.5.5: the output blocks, and a long stream however it is asked for."""
-    key = "603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4"
-    known = {32: bytes.fromhex(key), 16: bytes.fromhex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")}
+MODES = pytest.mark.parametrize("mode", [module._counter, modes.GCM], ids=["counter", "galois"])
+
+
+@MODES
+def test_the_words_are_those_of_the_standard(mode, monkeypatch):
+    """AES-256 in counter mode, as in Galois/counter mode: test case 14 of its specification, and a long stream in pieces."""
+    monkeypatch.setattr(module, "_mode", lambda: mode)
+    assert Keystream(bytes(32)).words(2).tobytes().hex() == "cea7403d4d606b6e074ec5d3baf39d18"
+    known = {32: bytes(range(32)), 12: bytes(range(100, 112))}
     monkeypatch.setattr(os, "urandom", known.__getitem__)
-    first = "0bdf7df1591716335e9a8b15c860c502" + "5a6e699d536119065433863c8f657b94"
-    assert Keystream().words(4).tobytes().hex() == first
-    whole = Cipher(algorithms.AES(known[32]), modes.CTR(known[16])).encryptor().update(bytes(8 * 50_000))
+    counter = modes.CTR(known[12] + (2).to_bytes(4, "big"))
+    whole = Cipher(algorithms.AES(known[32]), counter).encryptor().update(bytes(8 * 50_000))
     stream = Keystream()
     filled = np.full(20_001 + ROOM, 7.0)
     pieces = [stream.words(9_999).tobytes(), stream.words(20_000).tobytes()]
     stream.fill(filled)
     assert b"".join([*pieces, filled[:-ROOM].tobytes()]) == whole
+    assert filled[-ROOM:].tolist() == [7.0] * ROOM
+
+
+@MODES
+def test_a_nonce_serves_for_less_than_its_count_has_room_for_and_another_follows(mode, monkeypatch):
+    assert module._STRETCH < 16 * (2**32 - 2)
+    monkeypatch.setattr(module, "_mode", lambda: mode)
+    monkeypatch.setattr(module, "_STRETCH", 8 * 1000)
+    stream, found = Keystream(bytes(32)), b""
+    for size in (10, 990, 1000, 2500, 500):
+        found += stream.words(size).tobytes()
+    expected = [
+        Cipher(algorithms.AES(bytes(32)), modes.CTR(nonce.to_bytes(12, "big") + (2).to_bytes(4, "big"))).encryptor()
+        for nonce in range(5)
+    ]
+    assert found == b"".join(cipher.update(bytes(8000)) for cipher in expected)
 
 
 def test_asking_twice_or_once_never_repeats_a_word_and_neither_do_instances():
@@ -73,7 +95,7 @@ def test_a_fork_gets_a_new_stream():
     def draw(source):
         return source.words(2).tolist(), source.normal(2).tolist()
 
-    sources = [SecureSource(), FastSource()]
+    sources = [SecureSource(), SecureSource()]
     for source in sources:
         draw(source)
     read, write = os.pipe()

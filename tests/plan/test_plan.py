@@ -150,9 +150,9 @@ def test_a_plan_is_frozen():
     ("accountant", "adjacency"), [(None, "add-remove"), ("pld", "replace-one"), ("rdp", "add-remove"), ("basic", "replace-one")]
 )
 def test_calibrate_solves_for_the_noise_and_nothing_else(accountant, adjacency):
-    asked = plan(noise=Gaussian(source="fast"), adjacency=adjacency)
+    asked = plan(noise=Gaussian(deviation="fixed"), adjacency=adjacency)
     found = asked.calibrate(epsilon=1.3, accountant=accountant)
-    assert dataclasses.replace(found, noise=Gaussian(source="fast")) == asked
+    assert dataclasses.replace(found, noise=Gaussian(deviation="fixed")) == asked
     by = accountant or "pld"
     less = dataclasses.replace(found, noise=Gaussian(found.noise_multiplier * (1 - 1e-4)))
     assert found.epsilon(by) <= 1.3 < less.epsilon(by)

@@ -145,7 +145,7 @@ def test_ranked_noise_is_released_everywhere_and_moves_what_is_kept():
 @pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 8, 8, 1), strict=True)], ids=str)
 def test_a_resumed_run_has_the_masks_that_it_would_have_had(kind, stop, tmp_path):
     """Noise is fresh after resuming, so what is compared are the masks for the same releases."""
-    the_plan, model = plan(kind, source="fast"), network()
+    the_plan, model = plan(kind, source="secure"), network()
     first = stop_after(training(the_plan, model, privet.Storage(tmp_path / "run", checkpoint_every=1)), stop)
     again = network()
     optimizer = torch.optim.SGD(again.parameters(), lr=RATE, momentum=MOMENTUM)

@@ -70,7 +70,7 @@ def test_a_step_tells_public_and_released_values_only():
     found = []
     for scale in (0.0, 100.0):
         diary = Diary()
-        setup(plan(steps=4, source="fast"), scale * DATA).run(callbacks=[diary])
+        setup(plan(steps=4, source="secure"), scale * DATA).run(callbacks=[diary])
         found.append([{**step.measures(), "seconds": None} for step in diary.steps])
     assert found[0] == found[1]
     assert {field.name.lstrip("_") for field in fields(Step)} == {

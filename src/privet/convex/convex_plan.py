@@ -13,6 +13,7 @@ from privet.convex.minimiser import rounding_error
 from privet.convex.perturbation import ObjectivePerturbation, OutputPerturbation, Perturbation
 from privet.errors import InvalidArgumentError, between, choice, count, positive, real
 from privet.noise import SOURCES
+from privet.noise.sources import check_source
 from privet.plan.plan import JsonForm
 
 # γ over L: at least the first, which costs nothing, and at most the second.
@@ -102,7 +103,7 @@ class ConvexPlan(JsonForm):
         positive("radius", self.radius, "Longer rows are scaled down to it.")
         if real("intercept", self.intercept) < 0:
             raise InvalidArgumentError("intercept", self.intercept, "at least 0", "0 leaves the intercept out.")
-        choice("source", self.source, SOURCES)
+        check_source("source", self.source)
         if self.mechanism.multiplier is not None and self.tolerance > _LARGEST_TOLERANCE * self.loss.lipschitz:
             fix = "Double precision does not find the minimiser as precisely as the guarantee needs."
             raise InvalidArgumentError("regularisation", self.regularisation, "larger for this many examples", fix)

@@ -11,7 +11,6 @@ from privet.noise.gaussian import noised_on_device as noised_on_device
 from privet.noise.gaussian import release as release
 from privet.noise.past import PastNoise as PastNoise
 from privet.noise.sources import SOURCES as SOURCES
-from privet.noise.sources import FastSource as FastSource
 from privet.noise.sources import FixedSource as FixedSource
 from privet.noise.sources import Keystream as Keystream
 from privet.noise.sources import SecureSource as SecureSource

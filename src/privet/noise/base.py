@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from privet.accounting.events import MULTIPLIER_RANGE
-from privet.errors import InvalidArgumentError, choice, real
-from privet.noise.sources import SOURCES, Source
+from privet.errors import InvalidArgumentError, real
+from privet.noise.sources import SOURCES, Source, check_source
 from privet.schedules import Constant, Schedule
 
 
@@ -35,7 +35,7 @@ class NoiseMechanism(ABC):  # noqa: B024 - a kind of independent noise has nothi
     deviation: ClassVar[str] = "relative"
 
     def __post_init__(self) -> None:
-        choice("noise.source", self.source, SOURCES)
+        check_source("noise.source", self.source)
         if not isinstance(self.non_private, bool):
             raise InvalidArgumentError("noise.non_private", self.non_private, "True or False")
         if self.multiplier is None:

@@ -35,7 +35,7 @@ class Gaussian(NoiseMechanism):
     Args:
         multiplier: noise multiplier σ, in [1e-3, 1e6]; None leaves it to `Plan.calibrate`. 0 means no noise and requires
             `non_private=True`.
-        source: "secure" (cryptographic, the default), "fast" (statistical) or "fixed" (the same on every run: ε = ∞).
+        source: "secure" (cryptographic, the default) or "fixed" (the same on every run: ε = ∞).
         non_private: allow multiplier 0, for ablations; every statement then says ε = ∞.
         schedule: factor on `multiplier` at every step.
         deviation: "relative" (the default): a step's standard deviation is its multiplier times its sensitivity;
