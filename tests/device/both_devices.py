@@ -1,0 +1,82 @@
+"""What tests compute on the CPU and on the emulated device, in its process."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from dataclasses import dataclass, field
+
+import cases
+import oracle
+import torch
+from emulated_cuda import Trace
+
+from privet._utils.randomness import preserve_generators
+from privet.clipping import Flat
+from privet.gradients.core.examples import split_batch
+from privet.gradients.core.randomness import draw_torch_seed
+from privet.gradients.methods.ghost import Program
+from privet.gradients.methods.passes import Passes
+from privet.gradients.methods.tape import clip
+from privet.gradients.parameters import trainable
+
+# These make tensors without saying where, as a program may that sets a default device.
+PLACED_BY_DEFAULT = {
+    "weighted embedding bag", "ragged weighted embedding bags", "ragged embedding bags", "table of relative positions",
+    "regularised loss", "zeros that are filled in", "zeros that are filled in and scaled", "hidden state that starts at zero",
+    "attention with biases that are broadcast", "transformer", "position ids as long as the batch",
+    "ragged embedding bags, last offset included",
+}  # fmt: skip
+
+
+@dataclass
+class Split:
+    """How the passes covered a batch, and the clipped sum and norms, on the CPU."""
+
+    looped: int
+    groups: int
+    sums: dict[str, torch.Tensor] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)
+
+
+def energy(model, batch):
+    """Return the losses of `cases.energy`, on any device."""
+    out = model(*batch)
+    out = out.reshape(len(out), -1)
+    return ((out - 1).square() * torch.linspace(0.5, 1.5, out.shape[1], dtype=out.dtype, device=out.device)).mean(1)
+
+
+def moved(batch, device):
+    return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in batch)
+
+
+def split_of(case, device, dtype, method="auto"):
+    """Return how the passes cover a case on a device."""
+    model, batch = case.model(dtype).to(device), moved(case.batch(oracle.EXAMPLES, dtype), device)
+    loss, parameters = energy if case.loss is cases.energy else case.loss, trainable(model)
+    rule, groups = Flat(0.7), (tuple(parameters),)
+    passes = Passes(Program(model, loss, parameters), draw_torch_seed, method)
+    found = Split(0, 0)
+    torch.manual_seed(3)
+    by_default = torch.device(device) if case.name in PLACED_BY_DEFAULT else contextlib.nullcontext()
+    with by_default, preserve_generators():
+        for index, tape in passes.tapes(split_batch(batch)):
+            sums, norms = clip(tape, rule, groups)
+            found.norms |= zip(index.tolist(), norms[0].tolist(), strict=True)
+            for name, value in sums.items():
+                assert value.device.type == device
+                found.sums[name] = found.sums.get(name, 0) + value.cpu()
+    found.looped, found.groups = passes.looped, passes.groups
+    return found
+
+
+def compare(name, dtype):
+    """Return (looped, groups) on both devices and relative differences of sums and norms."""
+    warnings.simplefilter("ignore")
+    case = next(each for each in (*cases.FOLLOWED, *cases.UNFOLLOWED) if each.name == name)
+    host, device = (split_of(case, where, dtype) for where in ("cpu", "cuda"))
+    assert host.norms.keys() == device.norms.keys()
+    norms = max(abs(device.norms[place] - norm) / (norm or 1.0) for place, norm in host.norms.items())
+    ways = [(each.looped, each.groups) for each in (host, device)]
+    return ways, oracle.relative_error(device.sums, host.sums), norms
