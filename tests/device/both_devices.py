@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import warnings
 from dataclasses import dataclass, field
 
 import cases
@@ -14,12 +12,14 @@ from emulated_cuda import Trace
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Flat
+from privet.gradients import clipped_sum
 from privet.gradients.core.examples import split_batch
 from privet.gradients.core.randomness import draw_torch_seed
 from privet.gradients.methods.ghost import Program
 from privet.gradients.methods.passes import Passes
 from privet.gradients.methods.tape import clip
 from privet.gradients.parameters import trainable
+from privet.gradients.probe.probe import probe
 
 # These make tensors without saying where, as a program may that sets a default device.
 PLACED_BY_DEFAULT = {
@@ -51,16 +51,24 @@ def moved(batch, device):
     return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in batch)
 
 
-def split_of(case, device, dtype, method="auto"):
+def loss_of(case):
+    return energy if case.loss is cases.energy else case.loss
+
+
+def by_default(case, device):
+    """Return a context in which the program of a case finds its tensors."""
+    return torch.device(device) if case.name in PLACED_BY_DEFAULT else contextlib.nullcontext()
+
+
+def split_of(case, device, dtype, method):
     """Return how the passes cover a case on a device."""
     model, batch = case.model(dtype).to(device), moved(case.batch(oracle.EXAMPLES, dtype), device)
-    loss, parameters = energy if case.loss is cases.energy else case.loss, trainable(model)
+    loss, parameters = loss_of(case), trainable(model)
     rule, groups = Flat(0.7), (tuple(parameters),)
     passes = Passes(Program(model, loss, parameters), draw_torch_seed, method)
     found = Split(0, 0)
     torch.manual_seed(3)
-    by_default = torch.device(device) if case.name in PLACED_BY_DEFAULT else contextlib.nullcontext()
-    with by_default, preserve_generators():
+    with by_default(case, device), preserve_generators():
         for index, tape in passes.tapes(split_batch(batch)):
             sums, norms = clip(tape, rule, groups)
             found.norms |= zip(index.tolist(), norms[0].tolist(), strict=True)
@@ -71,12 +79,37 @@ def split_of(case, device, dtype, method="auto"):
     return found
 
 
-def compare(name, dtype):
+def case_of(name):
+    return next(each for each in (*cases.FOLLOWED, *cases.UNFOLLOWED) if each.name == name)
+
+
+def compare(name, dtype, method):
     """Return (looped, groups) on both devices and relative differences of sums and norms."""
-    warnings.simplefilter("ignore")
-    case = next(each for each in (*cases.FOLLOWED, *cases.UNFOLLOWED) if each.name == name)
-    host, device = (split_of(case, where, dtype) for where in ("cpu", "cuda"))
+    host, device = (split_of(case_of(name), where, dtype, method) for where in ("cpu", "cuda"))
     assert host.norms.keys() == device.norms.keys()
     norms = max(abs(device.norms[place] - norm) / (norm or 1.0) for place, norm in host.norms.items())
     ways = [(each.looped, each.groups) for each in (host, device)]
     return ways, oracle.relative_error(device.sums, host.sums), norms
+
+
+def methods_of(name):
+    """Return what the check before the first step chooses on the CPU, and on the device."""
+    case, found = case_of(name), []
+    for device in ("cpu", "cuda"):
+        model, batch = case.model().to(device), moved(case.batch(oracle.EXAMPLES), device)
+        with by_default(case, device), preserve_generators():
+            torch.manual_seed(3)
+            # Not timed for the usual number of examples, which would let the machine's load decide.
+            found.append(probe(model, loss_of(case), [split_batch(batch)], public=True, usual=0))
+    return found
+
+
+def waits_and_copies(name, dtype):
+    """Return place → (times, bytes) of a clipped sum, of waits and of copies to the device, whose inputs are there."""
+    case = case_of(name)
+    model, batch = case.model(dtype).cuda(), moved(case.batch(oracle.EXAMPLES, dtype), "cuda")
+    with by_default(case, "cuda"):
+        clipped_sum(model, loss_of(case), batch, Flat(0.7))  # the first finds out what a program does
+        with Trace() as trace:
+            clipped_sum(model, loss_of(case), batch, Flat(0.7))
+    return trace.by_function("wait", "to host"), trace.by_function("to device")

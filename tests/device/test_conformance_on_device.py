@@ -1,0 +1,50 @@
+"""On a device, every case of the conformance battery has the sums, norms, passes and method that it has on the CPU."""
+
+import both_devices
+import cases
+import pytest
+import torch
+
+# Torch computes them on a GPU by kernels that the CPU does not have.
+ONLY_ON_A_GPU = {"lstm with projections"}
+HERE = [case for case in (*cases.FOLLOWED, *cases.UNFOLLOWED) if case.name not in ONLY_ON_A_GPU]
+# Kernels are the CPU's; but what runs on a device may be summed in another order.
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-10}
+
+
+def check(on_device, case, dtype, method):
+    (host, device), sums, norms = on_device(both_devices.compare, case.name, dtype, method)
+    assert device == host
+    assert sums <= TOLERANCE[dtype]
+    assert norms <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("case", HERE, ids=str)
+def test_sums_norms_and_passes_are_those_of_the_cpu(case, on_device):
+    check(on_device, case, torch.float64, "auto")
+
+
+@pytest.mark.parametrize("case", cases.slow_unless_typical(HERE), ids=str)
+def test_float32_is_off_by_rounding_alone(case, on_device):
+    check(on_device, case, torch.float32, "auto")
+
+
+@pytest.mark.parametrize("case", cases.slow_unless_typical(HERE), ids=str)
+def test_the_loop_agrees_too(case, on_device):
+    check(on_device, case, torch.float64, "loop")
+
+
+@pytest.mark.parametrize("case", cases.slow_unless_typical(HERE), ids=str)
+def test_the_check_before_the_first_step_chooses_the_same_method(case, on_device):
+    host, device = on_device(both_devices.methods_of, case.name)
+    assert device == host
+
+
+@pytest.mark.parametrize("name", sorted(ONLY_ON_A_GPU))
+def test_what_only_a_gpu_has_is_not_emulated(name, on_device):
+    with pytest.raises(AssertionError, match="NotImplementedError"):
+        on_device(both_devices.compare, name, torch.float64, "auto")
+
+
+def test_every_program_that_is_placed_by_default_needs_it():
+    assert both_devices.PLACED_BY_DEFAULT <= {case.name for case in (*cases.FOLLOWED, *cases.UNFOLLOWED)}
