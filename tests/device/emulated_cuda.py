@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import fused_cells
 import torch
 import torch.utils.cpp_extension
 import torchgen
@@ -33,9 +34,9 @@ _FOLDER = Path(__file__).parent / "emulated"
 _SOURCE, _HEADERS = _FOLDER / "device.cpp", (_FOLDER / "memory.h", _FOLDER / "runtime.h")
 _FLAGS = ("-std=c++20", "-O1", "-w", "-fPIC", "-shared")
 _PATIENCE = 300  # seconds
-_OWN = {  # operators with kernels of their own in the source
+_OWN = {  # operators with kernels of their own
     "empty.memory_format", "empty_strided", "copy_", "resize_", "set_.source_Storage_storage_offset", "set_.source_Storage",
-    "set_.source_Tensor",
+    "set_.source_Tensor", *fused_cells.KERNELS,
 }  # fmt: skip
 _GENERATED = {"convolution", "convolution_backward"}  # not per device in the list; on a GPU, cuDNN's or torch's own
 # The host reads from their result how many elements it has, or a value.
@@ -43,6 +44,7 @@ _WAITING = {
     "_local_scalar_dense", "nonzero", "nonzero.out", "masked_select", "masked_select.out", "equal", "_unique2", "unique_dim",
     "unique_consecutive", "unique_dim_consecutive", "bincount", "histc", "repeat_interleave.Tensor", "_linalg_svd", "_linalg_eigh",
 }  # fmt: skip
+_kept: list[object] = []  # what must not be freed
 _OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)
 
 
@@ -124,6 +126,7 @@ def install() -> ctypes.CDLL:
     for name, strict in _operators().items():
         base, _, overload = name.partition(".")
         made.emulated_register(f"aten::{base}".encode(), overload.encode(), int(strict), int(name in _WAITING))
+    _kept.append(fused_cells.register())
     _pretend(made)
     return made
 
@@ -184,9 +187,7 @@ class Trace:
         if frame is None:
             return Place("", "")
         code = frame.f_code
-        return Place(
-            code.co_filename.removeprefix(self.root), code.co_qualname.partition(".<locals>")[0], frame.f_lineno
-        )
+        return Place(code.co_filename.removeprefix(self.root), code.co_qualname.partition(".<locals>")[0], frame.f_lineno)
 
     def __enter__(self) -> Trace:
         install().emulated_observe(self._told)
@@ -207,5 +208,3 @@ class Trace:
                 before = found.get(str(key[2]), (0, 0))
                 found[str(key[2])] = before[0] + times, before[1] + self.bytes[key]
         return found
-
-

@@ -59,9 +59,7 @@ def test_tensors_of_two_devices_do_not_mix(how, on_device):
         on_device(mixed, how)
 
 
-@pytest.mark.parametrize(
-    ("how", "value"), [("scaled by a number", 18.0), ("rows by a list of the host", 6.0), ("copied", 9.0)]
-)
+@pytest.mark.parametrize(("how", "value"), [("scaled by a number", 18.0), ("rows by a list of the host", 6.0), ("copied", 9.0)])
 def test_numbers_indices_and_copies_of_the_host_are_taken(how, value, on_device):
     assert on_device(mixed, how) == value
 
@@ -94,8 +92,8 @@ def test_launches_waits_copies_and_bytes_are_counted_by_place(on_device):
     assert ("launch", "aten::mm", "traced", 1, 4 * (12 + 20 + 15)) in found
     assert ("launch", "aten::mm", "", 1, 4 * (12 + 20 + 15)) in found  # of the backward pass
     assert [each for each in found if "launch" not in each[0]] == [
-        ("to device", "copy", "traced", 1, 40),  # in float64
         ("to device", "copy", "traced", 1, 20),
+        ("to device", "copy", "traced", 1, 40),  # in float64
         ("to device", "copy, asynchronous", "traced", 1, 12),
         ("to host", "copy", "traced", 1, 48),
         ("wait", "aten::_local_scalar_dense", "traced", 1, 0),

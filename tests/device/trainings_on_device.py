@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from privet import clipping
 from privet.distributed import World
+from privet.gradients.core.examples import Examples
 from privet.gradients.methods import ghost
 
 SECONDS = 60.0
@@ -78,3 +79,35 @@ def train(name, device):
 def train_on_both(name):
     """Return what a training comes to on the CPU, and on the device."""
     return train(name, "cpu"), train(name, "cuda")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step did on the device: place → (times, bytes)."""
+
+    waits: dict[str, tuple[int, int]]
+    copies: dict[str, tuple[int, int]]
+    batches: int  # physical ones
+    inputs: int  # bytes of the examples
+    numbers: int  # of the parameters
+    tensors: int
+
+
+def trace_step(name):
+    """Return what the second step of a training does on the device."""
+    warnings.simplefilter("ignore")
+    training = make(name, "cuda")
+    steps, sizes = iter(training), []
+    next(steps)
+    to = Examples.to
+
+    def counted(examples, device):
+        tensors = [leaf for leaf in examples.leaves if isinstance(leaf, torch.Tensor)]
+        sizes.append(sum(leaf.nbytes for leaf in tensors if leaf.device != device))
+        return to(examples, device)
+
+    with mock.patch.object(Examples, "to", counted), Trace() as trace:
+        next(steps)
+    parameters = [each for each in training.model.parameters() if each.requires_grad]
+    waits, copies = trace.by_function("wait", "to host"), trace.by_function("to device")
+    return Step(waits, copies, len(sizes), sum(sizes), sum(each.numel() for each in parameters), len(parameters))
