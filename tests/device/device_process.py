@@ -45,9 +45,8 @@ class DeviceProcess:
 
 def _serve(pipe):
     os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-
     import emulated_cuda
+    import torch
 
     torch.set_num_threads(1)
     emulated_cuda.install()

@@ -42,7 +42,8 @@ _GENERATED = {"convolution", "convolution_backward"}  # not per device in the li
 # The host reads from their result how many elements it has, or a value.
 _WAITING = {
     "_local_scalar_dense", "nonzero", "nonzero.out", "masked_select", "masked_select.out", "equal", "_unique2", "unique_dim",
-    "unique_consecutive", "unique_dim_consecutive", "bincount", "histc", "repeat_interleave.Tensor", "_linalg_svd", "_linalg_eigh",
+    "unique_consecutive", "unique_dim_consecutive", "bincount", "histc", "repeat_interleave.Tensor", "_linalg_svd",
+    "_linalg_eigh",
 }  # fmt: skip
 _kept: list[object] = []  # what must not be freed
 _OBSERVER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64)

@@ -10,7 +10,7 @@ SPARSE = {"public rows", "counted rows"}
 # Of rules, samplers, kinds of noise and ways to read, one or two each.
 QUICK = {
     "SGD", "AdamW, average, scheduler", "adaptive layerwise", "noise per group", "projected", "GEP", "random masks", "users",
-    "Shuffle", "CyclicPoisson", "banded noise", "tree noise", "workers", "raising", "groups", "autocast", "bfloat16", "PSASC",
+    "Shuffle", "FixedSize", "banded noise", "tree noise", "raising", "groups", "autocast", "bfloat16", "PSASC",
 }  # fmt: skip
 
 

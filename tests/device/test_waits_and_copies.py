@@ -14,11 +14,13 @@ import trainings_on_device
 PER_BATCH = {"gradients/methods/tape.py:weigh_examples", "gradients/projection/clipping.py:clip_projected"}
 # Bounds that adapt to released counts, and the learning rate and weights of torch's schedulers and averages.
 PER_STEP = {
-    "clipping/adaptive.py:AdaptiveQuantile.adapt", "training/callbacks.py:Observers.describe", "training/state.py:TrainingState.update",
+    "clipping/adaptive.py:AdaptiveQuantile.adapt", "training/callbacks.py:Observers.describe",
+    "training/state.py:TrainingState.update",
 }  # fmt: skip
 # A program asks for a value of its examples: once for each time that it asks, to compare them, and to find groups.
 READING = {
-    "gradients/core/consensus.py:agree", "gradients/layers/indexing.py:_value_rule", "gradients/methods/calls.py:GuardedCalls.call",
+    "gradients/core/consensus.py:agree", "gradients/layers/indexing.py:_value_rule",
+    "gradients/methods/calls.py:GuardedCalls.call",
 }  # fmt: skip
 READS = {"groups", "raising"}
 

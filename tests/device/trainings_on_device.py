@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from unittest import mock
 
 import torch
-from distributed import trainings
-from distributed.trainings import Case
 from emulated_cuda import Trace
 from torch import nn
 from torch.nn import functional as F
 
+from distributed import trainings
+from distributed.trainings import Case
 from privet import clipping
 from privet.distributed import World
 from privet.gradients.core.examples import Examples
