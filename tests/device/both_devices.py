@@ -8,8 +8,11 @@ from unittest import mock
 
 import cases
 import oracle
+import pytest
 import torch
 from emulated_cuda import Trace
+from real_models import REAL_MODELS
+from recording import make_scarce
 
 from privet._utils.randomness import preserve_generators
 from privet.clipping import Flat
@@ -106,12 +109,33 @@ def methods_of(name):
     return found
 
 
-def waits_and_copies(name, dtype):
-    """Return place → (times, bytes) of a clipped sum, of waits and of copies to the device, whose inputs are there."""
+def traced_sum(model, loss, batch):
+    """Return the clipped sum, and place → (times, bytes) of waits and of copies to the device, where the inputs are."""
+    clipped_sum(model, loss, batch, Flat(0.7))  # the first finds out what a program does
+    with Trace() as trace:
+        found = clipped_sum(model, loss, batch, Flat(0.7))
+    return found, trace.by_function("wait", "to host"), trace.by_function("to device")
+
+
+def waits_and_copies(name, dtype, scarce):
+    """Return place → (times, bytes) of the clipped sum of a case; `scarce` memory makes it work in blocks."""
     case = case_of(name)
     model, batch = case.model(dtype).cuda(), moved(case.batch(oracle.EXAMPLES, dtype), "cuda")
-    with by_default(case, "cuda"):
-        clipped_sum(model, loss_of(case), batch, Flat(0.7))  # the first finds out what a program does
-        with Trace() as trace:
-            clipped_sum(model, loss_of(case), batch, Flat(0.7))
-    return trace.by_function("wait", "to host"), trace.by_function("to device")
+    with by_default(case, "cuda"), pytest.MonkeyPatch.context() as patch:
+        if scarce:
+            make_scarce(patch)
+        return traced_sum(model, loss_of(case), batch)[1:]
+
+
+def compare_real_model(name):
+    """Return relative differences of sums and norms of a model of `transformers`, and its waits and copies."""
+    import transformers
+
+    real = next(each for each in REAL_MODELS if each.name == name)
+    model, batch = real.build(transformers), real.batch(4, torch.float32)
+    host = clipped_sum(model, real.loss, batch, Flat(0.7))
+    with torch.device("cuda"):  # their losses make tensors without saying where
+        device, waits, copies = traced_sum(model.cuda(), real.loss, moved(batch, "cuda"))
+    norms = ((device.norms.cpu() - host.norms) / host.norms).abs().max()
+    sums = oracle.relative_error({name: value.cpu() for name, value in device.tensors.items()}, host.tensors)
+    return sums, float(norms), waits, copies

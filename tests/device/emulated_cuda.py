@@ -1,8 +1,8 @@
 """Makes device "cuda" usable in a build of torch for CPUs: `install()`, once per process, before torch uses a device.
 
-Memory of the device cannot be read by the host, tensors of two devices do not mix, and what has no kernel on CUDA raises. `Trace`
-counts launches, waits, copies and their bytes by place. Differences from a GPU: numbers are the CPU's; there is one stream,
-no cuDNN and no fused attention.
+Memory of the device cannot be read by the host, tensors of two devices do not mix, and what has no kernel on CUDA raises.
+`Trace` counts launches, waits, copies and their bytes by place. Differences from a GPU: numbers are the CPU's, there is one
+stream, and there are no cuDNN, no fused attention and no sparse tensors.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ def _pretend(made: ctypes.CDLL) -> None:
     torch.cuda.max_memory_allocated = lambda device=None: made.emulated_peak_bytes()
     torch.cuda.reset_peak_memory_stats = lambda device=None: made.emulated_forget_peak()
     torch.cuda.default_generators = (torch.Generator("cuda"),)  # the first that is made is the default
+    torch._C._cuda_getCurrentRawStream = lambda device=0: 0  # which bitsandbytes asks for when it is imported
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
 
 

@@ -1,7 +1,7 @@
 """Where the host waits for the device, and what it sends to it: the places are listed here, with how often and how much.
 
-The host waits once for each physical batch, and never for a layer or a parameter. It sends the examples and at most 64 bytes for
-each tensor; noise apart, which is drawn on the host.
+The host waits once for each physical batch, and never for a layer or a parameter. It sends the examples and at most 64 bytes
+for each tensor; noise apart, which is drawn on the host.
 """
 
 import both_devices
@@ -9,6 +9,7 @@ import cases
 import pytest
 import torch
 import trainings_on_device
+from real_models import REAL_MODELS
 
 # The host has to know whether a norm left the range of float32: once for each physical batch.
 PER_BATCH = {"gradients/methods/tape.py:weigh_examples", "gradients/projection/clipping.py:clip_projected"}
@@ -17,10 +18,11 @@ PER_STEP = {
     "clipping/adaptive.py:AdaptiveQuantile.adapt", "training/callbacks.py:Observers.describe",
     "training/state.py:TrainingState.update",
 }  # fmt: skip
-# A program asks for a value of its examples: once for each time that it asks, to compare them, and to find groups.
+# A program asks for a value or for positions: once for each time that it asks, to compare examples, and to find groups.
 READING = {
     "gradients/core/consensus.py:agree", "gradients/layers/indexing.py:_value_rule",
-    "gradients/methods/calls.py:GuardedCalls.call",
+    "gradients/methods/calls.py:GuardedCalls.call", "gradients/methods/example_calls.py:ExampleCalls._call_shared",
+    "gradients/layers/indexing.py:nonzero_indices",
 }  # fmt: skip
 READS = {"groups", "raising"}
 
@@ -74,6 +76,20 @@ def test_noise_is_eight_bytes_a_parameter(on_device):
     if not case.grouped and "packed" not in case.name and "offsets" not in case.name and not case.name.startswith("ragged")
 ]), ids=str)  # fmt: skip
 def test_a_sum_waits_once_whatever_the_layers(case, on_device):
-    waits, copies = on_device(both_devices.waits_and_copies, case.name, torch.float32)
-    assert waits == {"gradients/methods/tape.py:weigh_examples": (1, 0)}
-    assert sum(size for _, size in copies.values()) <= 2 * MOST_BYTES
+    for scarce in (False, True):
+        waits, copies = on_device(both_devices.waits_and_copies, case.name, torch.float32, scarce)
+        assert waits == {"gradients/methods/tape.py:weigh_examples": (1, 0)}
+        assert sum(size for _, size in copies.values()) <= 2 * MOST_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real", REAL_MODELS, ids=str)
+def test_real_models_have_the_sums_of_the_cpu_and_wait_once(real, on_device):
+    sums, norms, waits, copies = on_device(both_devices.compare_real_model, real.name)
+    assert sums <= 2e-5
+    assert norms <= 2e-5
+    reads = waits.keys() & READING  # such as whether an attention mask hides anything
+    assert waits.keys() <= {"gradients/methods/tape.py:weigh_examples", *reads}
+    assert waits["gradients/methods/tape.py:weigh_examples"][0] <= (4 if real.steered else 2 if reads else 1)  # groups of four
+    assert sum(times for times, _ in waits.values()) <= 16
+    assert sum(size for place, (_, size) in copies.items() if place not in OF_GROUPS) <= MOST_BYTES

@@ -1,7 +1,8 @@
 // An emulated CUDA device in a build of torch for CPUs: for tests only, and for the version of torch that they name.
 //
-// The caller registers the operators that have a CUDA kernel in real builds. Each runs the CPU's kernel on aliases of its tensors,
-// and refuses what a GPU refuses: tensors of the CPU among its own. Operators without a CUDA kernel raise NotImplementedError.
+// The caller registers the operators that have a CUDA kernel in real builds. Each runs the CPU's kernel on aliases of its
+// tensors, and refuses what a GPU refuses: tensors of the CPU among its own. Operators without a CUDA kernel raise
+// NotImplementedError.
 // An observer is told of every launch, wait and copy.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -30,7 +31,7 @@ void tell(const char *kind, const std::string &operation, int64_t bytes) {
     if (auto told = observer.load()) told(kind, operation.c_str(), bytes);
 }
 
-// ---- tensors ------------------------------------------------------------------------------------------------------------------
+// ---- tensors --------------------------------------------------------------------------------------------------------
 
 int64_t bytes_of(const at::Tensor &t) {  // an expanded dimension counts once
     int64_t found = static_cast<int64_t>(t.element_size());
@@ -48,7 +49,8 @@ at::Tensor like(const at::Tensor &t, const c10::Storage &storage, c10::DispatchK
 // Returns a tensor of the CPU with the memory of one of the device. What shares memory until it is written to gets its own.
 at::Tensor on_host(const at::Tensor &t, bool writes) {
     const auto &storage = t.storage();
-    if (!storage.nbytes()) return at::empty_strided(t.sizes(), t.strides(), at::TensorOptions().dtype(t.dtype()).device(at::kCPU));
+    const auto options = at::TensorOptions().dtype(t.dtype()).device(at::kCPU);
+    if (!storage.nbytes()) return at::empty_strided(t.sizes(), t.strides(), options);
     const void *address = writes ? storage.unsafeGetStorageImpl()->mutable_data() : storage.data();
     auto whole = at::from_blob(pool.readable(address), {static_cast<int64_t>(storage.nbytes())}, at::kByte);
     return like(t, whole.storage(), c10::DispatchKey::CPU);
@@ -74,7 +76,7 @@ void follow(const at::Tensor &device, const at::Tensor &alias) {
     device.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
 }
 
-// ---- a call of a kernel -------------------------------------------------------------------------------------------------------
+// ---- a call of a kernel ---------------------------------------------------------------------------------------------
 
 class Call {
   public:
@@ -187,17 +189,18 @@ class Call {
 
 void run_on_host(const c10::OperatorHandle &op, Stack *stack) { Call(op).run(op, stack); }
 
-// ---- kernels that the CPU's cannot stand for ----------------------------------------------------------------------------------
+// ---- kernels that the CPU's cannot stand for ------------------------------------------------------------------------
 
 at::Tensor &copy_(at::Tensor &self, const at::Tensor &from, bool non_blocking) {
     if (!self.numel()) return self;
     at::AutoDispatchBelowADInplaceOrView below;
     if (self.is_cuda() != from.is_cuda()) {  // converted and expanded where it comes from
         const auto &host = self.is_cuda() ? from : self;
-        const bool asynchronous = non_blocking && PinnedAllocator::owns(host.storage().data());
-        tell(self.is_cuda() ? "to device" : "to host", asynchronous ? "copy, asynchronous" : "copy", self.numel() * self.element_size());
+        const char *how = non_blocking && PinnedAllocator::owns(host.storage().data()) ? "copy, asynchronous" : "copy";
+        tell(self.is_cuda() ? "to device" : "to host", how, self.numel() * self.element_size());
     } else {
-        tell(self.scalar_type() == at::kDouble && self.numel() > 1 ? "float64 launch" : "launch", "aten::copy_", bytes_of(from) + bytes_of(self));
+        const bool doubles = self.scalar_type() == at::kDouble && self.numel() > 1;
+        tell(doubles ? "float64 launch" : "launch", "aten::copy_", bytes_of(from) + bytes_of(self));
     }
     const auto source = from.is_cuda() ? on_host(from, false) : from;
     (self.is_cuda() ? on_host(self, true) : self).copy_(source);
@@ -207,7 +210,8 @@ at::Tensor empty(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<c10::Device>,
     std::optional<bool>, std::optional<at::MemoryFormat> format) {
     const c10::DispatchKeySet key(c10::DispatchKey::CUDA);
-    return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &device_allocator, key, c10::dtype_or_default(dtype), format);
+    const auto kind = c10::dtype_or_default(dtype);
+    return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &device_allocator, key, kind, format);
 }
 at::Tensor empty_strided(
     c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
@@ -269,7 +273,7 @@ int64_t plain_attention(
 }  // namespace
 }  // namespace emulated
 
-// ---- for Python ---------------------------------------------------------------------------------------------------------------
+// ---- for Python -----------------------------------------------------------------------------------------------------
 
 extern "C" {
 // Returns what went wrong, or nothing.
@@ -297,7 +301,8 @@ int emulated_register(const char *name, const char *overload, int strict, int wa
     if (waits) emulated::waiting.insert(c10::toString(meant));
     auto kernel = c10::KernelFunction::makeFromBoxedFunction<&emulated::run_on_host>();
     auto &all = c10::Dispatcher::singleton();
-    kept.push_back(all.registerImpl(meant, c10::DispatchKey::CUDA, std::move(kernel), std::nullopt, nullptr, "emulated device"));
+    const auto key = c10::DispatchKey::CUDA;
+    kept.push_back(all.registerImpl(meant, key, std::move(kernel), std::nullopt, nullptr, "emulated device"));
     return 1;
 }
 void emulated_observe(emulated::Observer told) { emulated::observer = told; }

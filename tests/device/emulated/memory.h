@@ -1,6 +1,7 @@
 // Memory of the emulated device: one file, mapped twice.
 //
-// Tensors hold addresses of a mapping without access, so the host that follows one gets SIGSEGV. Kernels run on the other mapping.
+// Tensors hold addresses of a mapping without access, so the host that follows one gets SIGSEGV. Kernels run on the other
+// mapping.
 #pragma once
 #include <c10/core/Allocator.h>
 #include <c10/core/Storage.h>

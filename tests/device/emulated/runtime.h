@@ -1,4 +1,6 @@
-// What torch asks of a device besides kernels: a guard, a generator of random numbers, and hooks. There is one device, one stream.
+// What torch asks of a device besides kernels: a guard, a generator of random numbers, and hooks.
+//
+// There is one device, with one stream.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
