@@ -2,7 +2,7 @@
 
 Memory of the device cannot be read by the host, tensors of two devices do not mix, and what has no kernel on CUDA raises.
 `Trace` counts launches, waits, copies and their bytes by place. Differences from a GPU: numbers are the CPU's, there is one
-stream, and there are no cuDNN, no fused attention and no sparse tensors.
+stream, and there are no cuDNN and no fused attention.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,21 +99,24 @@ def _build(compiler: str, folder: Path, stem: str, torch_folder: Path) -> Path:
     return write_atomically(folder / f"{stem}-{native._digest(content)}.so", lambda temporary: temporary.write_bytes(content))
 
 
-def _operators() -> dict[str, bool]:
-    """Return the operators with a CUDA kernel in real builds → whether they refuse tensors of several devices themselves."""
+def _operators() -> Iterator[tuple[str, bool, bool]]:
+    """Yield the operators with a CUDA kernel in real builds, whether it is for sparse tensors, and whether it is strict.
+
+    Strict ones also refuse a number on another device.
+    """
     text = (Path(torchgen.__file__).parent / "packaged/ATen/native/native_functions.yaml").read_text()
     entries = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     named = {entry["func"].partition("(")[0]: entry for entry in entries}
-    found = {}
     for name, entry in named.items():
         origin = named.get(entry.get("structured_delegate"), {})
         keys = {key.strip() for each in (entry, origin) for keys in each.get("dispatch", {}) for key in keys.split(",")}
+        if "SparseCUDA" in keys and "SparseCPU" in keys:
+            yield name, True, False
         if "CompositeImplicitAutograd" in keys and "CPU" not in keys:  # the formula stands for a kernel that only a GPU has
             continue
         generated = name in _GENERATED or "ufunc_inner_loop" in {*entry, *origin}
         if ("CUDA" in keys or generated) and name not in _OWN:
-            found[name] = entry.get("device_check", "ExactSame") == "ExactSame" and name not in _GENERATED
-    return found
+            yield name, False, entry.get("device_check", "ExactSame") == "ExactSame" and name not in _GENERATED
 
 
 @functools.cache
@@ -124,9 +128,9 @@ def install() -> ctypes.CDLL:
         getattr(made, name).restype = ctypes.c_int64
     if wrong := made.emulated_open():
         raise RuntimeError(wrong.decode())
-    for name, strict in _operators().items():
+    for name, sparse, strict in _operators():
         base, _, overload = name.partition(".")
-        made.emulated_register(f"aten::{base}".encode(), overload.encode(), int(strict), int(name in _WAITING))
+        made.emulated_register(f"aten::{base}".encode(), overload.encode(), int(sparse), int(strict), int(name in _WAITING))
     _kept.append(fused_cells.register())
     _pretend(made)
     return made

@@ -117,6 +117,19 @@ def test_memory_is_counted_and_copies_on_write_are_kept_apart(on_device):
     assert peak >= 8 << 20
 
 
+def sparse():
+    values = torch.ones(2, 3, device="cuda")
+    rows = torch.sparse_coo_tensor(torch.tensor([[0, 2]], device="cuda"), values, (4, 3), is_coalesced=True)
+    there = rows.cpu().to("cuda")
+    assert there.is_cuda
+    assert rows._values().data_ptr() == values.data_ptr()
+    return (rows + there).to_dense().cpu()
+
+
+def test_sparse_tensors_are_on_the_device_too(on_device):
+    assert on_device(sparse).sum(1).tolist() == [6.0, 0.0, 6.0, 0.0]
+
+
 def drawn(device):
     torch.manual_seed(7)
     return [torch.rand(3, device=device).tolist(), torch.randn(3, device=device).tolist()]

@@ -5,23 +5,18 @@ import trainings_on_device
 
 # Autocast rounds other operations on a GPU than on a CPU.
 TOLERANCE = {"autocast": 1e-3}
-# Sums in sparse tensors, which are not emulated.
-SPARSE = {"public rows", "counted rows"}
 # Of rules, samplers, kinds of noise and ways to read, one or two each.
 QUICK = {
     "SGD", "AdamW, average, scheduler", "adaptive layerwise", "noise per group", "projected", "GEP", "random masks", "users",
     "Shuffle", "FixedSize", "banded noise", "tree noise", "raising", "groups", "autocast", "bfloat16", "PSASC",
+    "counted rows",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-        for name in trainings_on_device.CASES
-        if name not in SPARSE
-    ],
-)
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in trainings_on_device.CASES]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_parameters_passes_and_method_are_those_of_the_cpu(name, on_device):
     host, device = on_device(trainings_on_device.train_on_both, name)
     assert device.method == host.method

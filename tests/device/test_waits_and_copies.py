@@ -25,6 +25,12 @@ READING = {
     "gradients/layers/indexing.py:nonzero_indices",
 }  # fmt: skip
 READS = {"groups", "raising"}
+# The rows of a table that are looked up are found and counted: for each table, a few times for each physical batch.
+OF_TABLES = {
+    "gradients/masking/embedding_rows.py:SparseSumGrad.weighted_sum", "sparsification/selected_rows.py:SelectedRows.count",
+    "noise/row_selection.py:select_rows", "noise/row_selection.py:take_rows",
+}  # fmt: skip
+TABLES = {"counted rows"}
 
 INPUTS = "gradients/core/examples.py:Examples.to"
 # Random numbers that are drawn on the host: 8 bytes for each; and random directions, in the type of the parameter.
@@ -36,24 +42,32 @@ NOISE = {
 # Numbers of a rule, and positions of examples.
 SMALL = {
     "clipping/adaptive.py:AdaptiveQuantile.statistics", "gradients/per_example_momentum.py:Averages.of_examples",
-    "training/state.py:TrainingState.update",
+    "training/state.py:TrainingState.update", "noise/row_selection.py:select_rows",
 }  # fmt: skip
 # Positions of the examples of a group, and of all groups.
 OF_GROUPS = {"gradients/core/examples.py:Examples.select", "gradients/engine.py:RunningSum.norms"}
-GROUPED = {*READS, "different lengths"}
+GROUPED = {*READS, "different lengths", "public rows", "counted rows"}
 MOST_BYTES = 64
-QUICK = {"SGD", "adaptive quantile", "projected", "GEP", "PerExample", "groups", "banded noise", "AdamW, average, scheduler"}
-NAMES = [
-    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
-    for name in trainings_on_device.CASES
-    if not name.endswith("rows")
-]
+QUICK = {
+    "SGD",
+    "adaptive quantile",
+    "projected",
+    "GEP",
+    "PerExample",
+    "groups",
+    "banded noise",
+    "AdamW, average, scheduler",
+    "counted rows",
+}
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in trainings_on_device.CASES]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_waits_once_for_a_physical_batch_and_sends_its_inputs(name, on_device):
     step = on_device(trainings_on_device.trace_step, name)
-    assert step.waits.keys() <= PER_BATCH | PER_STEP | (READING if name in READS else set())
+    more = READING if name in READS else OF_TABLES if name in TABLES else set()
+    assert step.waits.keys() <= PER_BATCH | PER_STEP | more
+    assert name in READS or sum(times for place, (times, _) in step.waits.items() if place in more) <= 6 * step.batches
     if name not in READS:  # parts of a batch are weighed apart
         assert sum(times for place, (times, _) in step.waits.items() if place in PER_BATCH) <= step.batches
     assert all(times <= 2 for place, (times, _) in step.waits.items() if place in PER_STEP)

@@ -6,6 +6,7 @@
 // An observer is told of every launch, wait and copy.
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
@@ -55,6 +56,19 @@ at::Tensor on_host(const at::Tensor &t, bool writes) {
     auto whole = at::from_blob(pool.readable(address), {static_cast<int64_t>(storage.nbytes())}, at::kByte);
     return like(t, whole.storage(), c10::DispatchKey::CPU);
 }
+at::SparseTensorImpl *sparse_impl(const at::Tensor &t) { return static_cast<at::SparseTensorImpl *>(t.unsafeGetTensorImpl()); }
+// Gives one sparse tensor the size of another, with indices and values on its own device.
+void fill_sparse(const at::Tensor &t, const at::Tensor &from, const at::Tensor &indices, const at::Tensor &values) {
+    auto *impl = sparse_impl(t), *other = sparse_impl(from);
+    impl->raw_resize_(other->sparse_dim(), other->dense_dim(), from.sizes());
+    impl->set_indices_and_values_unsafe(indices, values);
+    impl->set_coalesced(other->coalesced());
+}
+at::Tensor like_sparse(const at::Tensor &t, const at::Tensor &indices, const at::Tensor &values, c10::DispatchKey key) {
+    auto found = at::detail::make_tensor<at::SparseTensorImpl>(c10::DispatchKeySet(key), t.dtype());
+    fill_sparse(found, t, indices, values);
+    return found;
+}
 at::Tensor empty_on_device(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType dtype) {
     const c10::DispatchKeySet key(c10::DispatchKey::CUDA);
     return at::detail::empty_strided_generic(sizes, strides, &device_allocator, key, dtype);
@@ -80,7 +94,8 @@ void follow(const at::Tensor &device, const at::Tensor &alias) {
 
 class Call {
   public:
-    explicit Call(const c10::OperatorHandle &op) : name_(c10::toString(op.operator_name())), schema_(op.schema()) {
+    Call(const c10::OperatorHandle &op, c10::DispatchKey key)
+        : name_(c10::toString(op.operator_name())), schema_(op.schema()), key_(key) {
         strict_ = strict.count(name_) > 0;
         lists_ = name_.find("_foreach_") != std::string::npos || name_.find("_fused_") != std::string::npos;
         indexes_ = name_.find("index.") != std::string::npos || name_.find("index_put") != std::string::npos;
@@ -95,7 +110,7 @@ class Call {
         {
             at::AutoDispatchBelowADInplaceOrView below;
             c10::impl::ExcludeDispatchKeyGuard precise(c10::autocast_dispatch_keyset);
-            op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+            op.redispatchBoxed(c10::DispatchKeySet(key_), stack);
         }
         leave(stack);
         if (launches_) tell(doubles_ ? "float64 launch" : "launch", name_, bytes_);
@@ -142,14 +157,24 @@ class Call {
     at::Tensor aliased(const at::Tensor &t, bool writes, bool takes_host) {
         if (!t.defined()) return t;
         if (!t.is_cuda()) {
-            foreign_ |= t.device().is_cpu() && !takes_host && (t.dim() > 0 || strict_);
+            foreign_ |= t.device().is_cpu() && !takes_host && name_ != "aten::copy_" && (t.dim() > 0 || strict_);
+            hosts_.push_back(t);
             return t;
         }
         on_device_ = true;
+        if (t.is_sparse()) return aliased_sparse(t, writes);
         count(t);
         for (auto &[device, alias] : pairs_)
             if (device.is_same(t)) return alias;
         return pairs_.emplace_back(t, on_host(t, writes)).second;
+    }
+    at::Tensor aliased_sparse(const at::Tensor &t, bool writes) {
+        for (auto &[device, alias] : sparse_pairs_)
+            if (device.is_same(t)) return alias;
+        const auto indices = aliased(sparse_impl(t)->indices(), writes, false);
+        const auto values = aliased(sparse_impl(t)->values(), writes, false);
+        const auto alias = like_sparse(t, indices, values, c10::DispatchKey::SparseCPU);
+        return sparse_pairs_.emplace_back(t, alias).second;
     }
     void leave(Stack *stack) {
         const size_t results = schema_.returns().size();
@@ -162,9 +187,14 @@ class Call {
             value = found;
         }
         for (auto &[device, alias] : pairs_) follow(device, alias);
+        for (auto &[device, alias] : sparse_pairs_)
+            fill_sparse(device, alias, result(sparse_impl(alias)->indices()), result(sparse_impl(alias)->values()));
     }
     at::Tensor result(const at::Tensor &t) {
         if (!t.defined() || !t.device().is_cpu()) return t;
+        for (auto &host : hosts_)
+            if (host.is_same(t)) return t;
+        if (t.is_sparse()) return sparse_result(t);
         for (auto &[device, alias] : pairs_)
             if (alias.is_same(t)) return device;
         for (auto &[device, alias] : pairs_)
@@ -174,6 +204,12 @@ class Call {
         count(t);
         return to_device(t);
     }
+    at::Tensor sparse_result(const at::Tensor &t) {
+        for (auto &[device, alias] : sparse_pairs_)
+            if (alias.is_same(t)) return device;
+        const auto indices = result(sparse_impl(t)->indices()), values = result(sparse_impl(t)->values());
+        return like_sparse(t, indices, values, c10::DispatchKey::SparseCUDA);
+    }
     void count(const at::Tensor &t) {
         bytes_ += bytes_of(t);
         doubles_ |= t.scalar_type() == at::kDouble && t.numel() > 1;
@@ -181,13 +217,16 @@ class Call {
 
     const std::string name_;
     const c10::FunctionSchema &schema_;
+    const c10::DispatchKey key_;  // of the CPU's kernel
     bool strict_, lists_, indexes_;
     bool on_device_ = false, foreign_ = false, masked_ = false, doubles_ = false, launches_ = false;
     int64_t bytes_ = 0, bytes_sent_ = 0;
-    std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;  // tensor of the device, alias
+    std::vector<std::pair<at::Tensor, at::Tensor>> pairs_, sparse_pairs_;  // tensor of the device, alias
+    std::vector<at::Tensor> hosts_;
 };
 
-void run_on_host(const c10::OperatorHandle &op, Stack *stack) { Call(op).run(op, stack); }
+void run_on_host(const c10::OperatorHandle &op, Stack *stack) { Call(op, c10::DispatchKey::CPU).run(op, stack); }
+void run_sparse_on_host(const c10::OperatorHandle &op, Stack *stack) { Call(op, c10::DispatchKey::SparseCPU).run(op, stack); }
 
 // ---- kernels that the CPU's cannot stand for ------------------------------------------------------------------------
 
@@ -291,17 +330,18 @@ const char *emulated_open() {
     }
     return nullptr;
 }
-// Returns whether the operator exists, and now has a kernel for the device.
-int emulated_register(const char *name, const char *overload, int strict, int waits) {
+// Returns whether the operator exists, and now has a kernel for dense or for sparse tensors of the device.
+int emulated_register(const char *name, const char *overload, int sparse, int strict, int waits) {
     static std::vector<c10::RegistrationHandleRAII> kept;
     const c10::OperatorName meant(name, overload);
-    const auto op = c10::Dispatcher::singleton().findSchema(meant);
-    if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) return 0;
+    auto &all = c10::Dispatcher::singleton();
+    const auto op = all.findSchema(meant);
+    const auto key = sparse ? c10::DispatchKey::SparseCUDA : c10::DispatchKey::CUDA;
+    if (!op || op->hasKernelForDispatchKey(key)) return 0;
     if (strict) emulated::strict.insert(c10::toString(meant));
     if (waits) emulated::waiting.insert(c10::toString(meant));
-    auto kernel = c10::KernelFunction::makeFromBoxedFunction<&emulated::run_on_host>();
-    auto &all = c10::Dispatcher::singleton();
-    const auto key = c10::DispatchKey::CUDA;
+    auto kernel = sparse ? c10::KernelFunction::makeFromBoxedFunction<&emulated::run_sparse_on_host>()
+                         : c10::KernelFunction::makeFromBoxedFunction<&emulated::run_on_host>();
     kept.push_back(all.registerImpl(meant, key, std::move(kernel), std::nullopt, nullptr, "emulated device"));
     return 1;
 }
