@@ -105,5 +105,5 @@ def test_real_models_have_the_sums_of_the_cpu_and_wait_once(real, on_device):
     reads = waits.keys() & READING  # such as whether an attention mask hides anything
     assert waits.keys() <= {"gradients/methods/tape.py:weigh_examples", *reads}
     assert waits["gradients/methods/tape.py:weigh_examples"][0] <= (4 if real.steered else 2 if reads else 1)  # groups of four
-    assert sum(times for times, _ in waits.values()) <= 16
+    assert real.steered or sum(times for times, _ in waits.values()) <= 16
     assert sum(size for place, (_, size) in copies.items() if place not in OF_GROUPS) <= MOST_BYTES

@@ -104,11 +104,11 @@ class RunningSum:
             return self._norms[0][1]
         device = next(iter(self.clipper.summed.values())).device
         found = torch.zeros(len(self.clipper.groups), examples, dtype=torch.float64, device=device)
-        if not self._norms:
-            return found
-        places, norms = (torch.cat(parts, -1) for parts in zip(*self._norms, strict=True))
-        in_order = len(places) == examples and torch.equal(places, torch.arange(examples, device=places.device))
-        return norms if in_order else found.index_copy_(1, places.to(device), norms)  # positions are on the host
+        if self._norms:
+            places, norms = (torch.cat(parts, -1) for parts in zip(*self._norms, strict=True))
+            in_order = torch.equal(places, torch.arange(examples, device=places.device))  # on the host
+            found = norms if in_order else found.index_copy_(1, places.to(device), norms)
+        return found
 
     def to_clipped_sum(self, examples: int, part: BatchSlice | None = None) -> ClippedSum:
         """Return the clipped sum of all parts; for no examples, zeros, which are noised and accounted for like any other sum."""

@@ -134,8 +134,7 @@ def multi_head_attention(
     single = inputs[id(query)].dim() == 3  # (B, T, d): an example without a dimension of rows
     # Then torch ignores the mask, which may be on another device.
     causal = is_causal and key_padding_mask is None and not need_weights and not dropped
-    given = (None if causal else attn_mask, key_padding_mask)
-    masks = [None if mask is None else recorder.to_batched(mask) for mask in given]
+    masks = [None if mask is None else recorder.to_batched(mask) for mask in (None if causal else attn_mask, key_padding_mask)]
     if single:
         inputs = {name: x.unsqueeze(2) for name, x in inputs.items()}
         masks[1] = None if masks[1] is None else masks[1].unsqueeze(1)
