@@ -185,6 +185,19 @@ def test_norms_of_parts_are_those_of_the_whole_batch_and_looped_examples_are_cou
         assert_equal_up_to_rounding(found, expected, precision=torch.float32)
 
 
+def test_norms_of_groups_are_in_the_order_of_the_batch():
+    model, x = nn.Linear(3, 1), torch.randn(6, 3, dtype=torch.float64) * torch.arange(1.0, 7.0).double()[:, None]
+    x[:, 0] = x[:, 0].abs() * torch.tensor([1, -1, 1, 1, -1, -1])
+    model.double()
+
+    def branching(m, x):
+        return m(x).sum(1) if x[0, 0] > 0 else 2.0 * m(x).sum(1)
+
+    norms = total_of(Engine(model, branching, trainable(model)), split_batch(x)).norms(6)[0]
+    exact = (x.square().sum(1) + 1.0).sqrt() * torch.where(x[:, 0] > 0, 1.0, 2.0)
+    assert_equal_up_to_rounding(norms, exact)
+
+
 @pytest.mark.parametrize("method", WAYS)
 def test_seeds_of_the_user_neither_repeat_nor_shift_what_is_drawn(method):
     """A model that seeds torch draws fresh numbers and leaves the global generator unchanged; its own is each example's."""

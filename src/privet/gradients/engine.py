@@ -104,8 +104,10 @@ class RunningSum:
             return self._norms[0][1]
         device = next(iter(self.clipper.summed.values())).device
         found = torch.zeros(len(self.clipper.groups), examples, dtype=torch.float64, device=device)
-        for index, norms in self._norms:
-            found.index_copy_(1, index.to(device), norms)
+        if self._norms:
+            places, norms = (torch.cat(parts, -1) for parts in zip(*self._norms, strict=True))
+            in_order = torch.equal(places, torch.arange(examples, device=places.device))  # on the host
+            found = norms if in_order else found.index_copy_(1, places.to(device), norms)
         return found
 
     def to_clipped_sum(self, examples: int, part: BatchSlice | None = None) -> ClippedSum:

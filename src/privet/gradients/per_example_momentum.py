@@ -63,7 +63,8 @@ class Averages:
             own = weight.to(gradient.dtype).view(-1, *[1] * (gradient.dim() - 1))
             found[name] = torch.lerp(self._averages[name][where], gradient, own)
             finite &= found[name].flatten(1).isfinite().all(1) if gradient.dim() > 1 else found[name].isfinite()
-        for name, average in found.items():
-            self._averages[name][where[finite]] = average[finite]
-        self._begun[where[finite]] = True
+        for name, average in found.items():  # a selection by `finite` would let the host wait for a device to count it
+            kept, own = self._averages[name], finite.view(-1, *[1] * (average.dim() - 1))
+            kept[where] = torch.where(own, average, kept[where])
+        self._begun[where] = self._begun[where] | finite
         return {name: DenseGrad(average) for name, average in found.items()}

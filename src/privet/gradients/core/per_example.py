@@ -141,8 +141,8 @@ _OTHERS, _PANEL = 512, 256
 
 def recompute_cancelled(squares: Tensor, grad: PerExampleGrad) -> Tensor:
     """Recompute squared norms that are NaN because terms cancelled, from materialised float64 gradients; keep NaN in float32."""
-    lost = squares.isnan().nonzero().flatten()
-    if grad.dtype == torch.float64 and len(lost):
+    # The type is asked first: the host waits for a device to count what is lost.
+    if grad.dtype == torch.float64 and len(lost := squares.isnan().nonzero().flatten()):
         squares[lost] = PerExampleGrad.squared_norms(grad.index_select(lost))
     return squares
 

@@ -132,7 +132,9 @@ def multi_head_attention(
         return None
     inputs = {id(x): recorder.to_batched(x) for x in (query, key, value)}
     single = inputs[id(query)].dim() == 3  # (B, T, d): an example without a dimension of rows
-    masks = [None if mask is None else recorder.to_batched(mask) for mask in (attn_mask, key_padding_mask)]
+    # Then torch ignores the mask, which may be on another device.
+    causal = is_causal and key_padding_mask is None and not need_weights and not dropped
+    masks = [None if mask is None else recorder.to_batched(mask) for mask in (None if causal else attn_mask, key_padding_mask)]
     if single:
         inputs = {name: x.unsqueeze(2) for name, x in inputs.items()}
         masks[1] = None if masks[1] is None else masks[1].unsqueeze(1)
@@ -167,7 +169,7 @@ def multi_head_attention(
         if need_weights:
             weights_out = (attention.mean(1) if average_attn_weights else attention).unflatten(0, (-1, count))
     else:
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal)
     out = _linear(recorder, heads.transpose(1, 2).flatten(2), out_proj_weight, out_proj_bias)
     out = out.unflatten(0, (-1, count)).transpose(1, 2)
     if single:

@@ -22,9 +22,10 @@ class SparseSumGrad(EmbeddingGrad):
         """Return Σᵢ wᵢ·gᵢ, (V, d), which stores the rows that are looked up."""
         rows, places = self.indices.unique(return_inverse=True)
         own = rows != (-1 if self.padding is None else self.padding)
-        padding = None if bool(own.all()) else int((~own).nonzero())
+        kept = own.nonzero().flatten()  # once: the host waits for a device to count them
+        padding = None if len(kept) == len(rows) else int((~own).nonzero())
         total = EmbeddingGrad(places, self.gradients, len(rows), padding).weighted_sum(weights)
-        return sparse_rows(rows[own], total[own], self.size)
+        return sparse_rows(rows[kept], total[kept], self.size)
 
 
 def split_tables(rows: SelectedRows, grads: Mapping[str, PerExampleGrad]) -> tuple[dict[str, PerExampleGrad], dict[str, Tensor]]:
