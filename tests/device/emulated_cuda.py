@@ -59,14 +59,14 @@ def reason_to_skip() -> str | None:
     if sys.platform != "linux":
         return "the emulated device maps a file in memory, which needs Linux"
     try:
-        library()
+        built_file()
     except (UnavailableError, OSError) as error:
         return f"the emulated device cannot be built: {error}"
     return None
 
 
 @functools.cache
-def library() -> Path:
+def built_file() -> Path:
     """Return the compiled library, built now or earlier from the same source by the same compiler for the same torch."""
     compiler = next(filter(None, map(shutil.which, native._COMPILERS)), None)
     if compiler is None:
@@ -122,7 +122,7 @@ def _operators() -> Iterator[tuple[str, bool, bool]]:
 @functools.cache
 def install() -> ctypes.CDLL:
     """Make device "cuda" usable in this process, for good; return the library."""
-    made = ctypes.CDLL(str(library()))
+    made = ctypes.CDLL(str(built_file()))
     made.emulated_open.restype = ctypes.c_char_p
     for name in ("emulated_live_bytes", "emulated_peak_bytes"):
         getattr(made, name).restype = ctypes.c_int64

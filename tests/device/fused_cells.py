@@ -1,6 +1,7 @@
 """The cells of recurrent layers that torch fuses on a GPU and has no kernel for on a CPU, as formulas."""
 
 import torch
+from torch import library
 
 
 def _lstm(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
@@ -55,7 +56,7 @@ KERNELS = {
 
 def register():
     """Make them the kernels of the device; the registration ends with what is returned."""
-    library = torch.library.Library("aten", "IMPL")
+    operators = library.Library("aten", "IMPL")
     for name, kernel in KERNELS.items():
-        library.impl(name, kernel, "CUDA")
-    return library
+        operators.impl(name, kernel, "CUDA")
+    return operators

@@ -150,6 +150,6 @@ def test_another_version_of_torch_is_skipped(monkeypatch):
 
 
 def test_a_machine_without_a_compiler_is_skipped(monkeypatch):
-    emulated_cuda.library.cache_clear()
+    emulated_cuda.built_file.cache_clear()
     monkeypatch.setenv("PATH", "")
     assert emulated_cuda.reason_to_skip() == "the emulated device cannot be built: there is no compiler on PATH"

@@ -32,7 +32,7 @@ _UNFINISHED = {
 
 
 def write_weights(folder: Path, module: nn.Module, whole: Mapping[str, Tensor] | None = None) -> str:
-    """Write the weights of a network and return their SHA-256; `whole` are those of a sharded one."""
+    """Write the weights of a network and return their SHA-256; for a sharded network, `whole` has the gathered weights."""
     path, metadata = folder / _WEIGHTS, {"format": "pt"}
     if whole is None:
         write_atomically(path, lambda temporary: safetensors.torch.save_model(module, str(temporary), metadata))

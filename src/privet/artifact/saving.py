@@ -26,7 +26,7 @@ def write_model(
 ) -> Path:  # fmt: skip
     """Write the folder of a model and return it; `described` are further arguments of `ModelDescription`.
 
-    `whole` are the weights of a sharded model.
+    For a sharded model, `whole` has the gathered weights.
 
     Guarantee:
         Weights aside, only public facts are written: settings, the statement, and metrics that the caller vouches for.

@@ -46,7 +46,9 @@ class ModulePasses:
         self._in_backward = False
 
     def run(self, record: Callable[[], Tape] | None) -> tuple[Tape | None, bool]:
-        """Return what a function records, and whether it failed; the collectives are those of a pass in any case.
+        """Run a forward and a backward pass; return its tape, and whether it failed.
+
+        A rank whose pass fails, or that has no examples (None), issues the same collectives as the others.
 
         Modules whose values the sum needs stay whole until `free` is called for them.
         """

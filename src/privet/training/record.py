@@ -117,7 +117,7 @@ class RunRecorder(Unique):
         return replace(found, notes=(*found.notes, *remarks), purpose=self.ledger.facts.get("purpose", ""))
 
     def follow(self, completed: int, *, saves: bool) -> None:
-        """Begin where rank 0 stands, of whose record this is a copy that writes nothing."""
+        """Start at the step that rank 0 has completed. Other ranks follow its record and write no files."""
         self.completed, self._saved_after, self.saves = completed, completed, saves
 
     def save(self) -> None:

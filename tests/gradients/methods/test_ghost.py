@@ -7,7 +7,7 @@ import oracle
 import pytest
 import torch
 from recording import Seen, assert_agrees, cover, identity_with_backward, physical, record
-from torch import nn
+from torch import library, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -235,7 +235,7 @@ def hooked_at_its_node(m, x):
     return F.linear(x, made)
 
 
-@torch.library.custom_op("user_operators::copied", mutates_args=())
+@library.custom_op("user_operators::copied", mutates_args=())
 def copied(x: torch.Tensor) -> torch.Tensor:
     """A custom operator whose backward pass limits a gradient."""
     return x.clone()
